@@ -10,4 +10,5 @@
 
 pub mod endpoint;
 pub mod hash;
+pub mod lifecycle;
 pub mod rung;
