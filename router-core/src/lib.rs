@@ -9,5 +9,8 @@
 //! time and seeds come in as arguments. The crate compiles for the host and for `wasm32-unknown-unknown`.
 
 pub mod endpoint;
+pub mod event;
 pub mod hash;
+pub mod index;
 pub mod rung;
+pub mod sequence;
