@@ -10,4 +10,5 @@
 
 pub mod endpoint;
 pub mod hash;
+pub mod proto;
 pub mod rung;
