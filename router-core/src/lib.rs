@@ -12,5 +12,6 @@ pub mod endpoint;
 pub mod event;
 pub mod hash;
 pub mod index;
+pub mod proto;
 pub mod rung;
 pub mod sequence;
