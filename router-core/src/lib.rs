@@ -12,3 +12,4 @@ pub mod endpoint;
 pub mod hash;
 pub mod proto;
 pub mod rung;
+pub mod snapshot;
