@@ -20,7 +20,7 @@ pub mod table;
 pub use endpoints::{EndpointInfo, EndpointKey, Endpoints, Role};
 pub use entry::{Entry, SetId};
 pub use probe::{Credit, Match, PromptHashes, Rung, matched};
-pub use publisher::{Changes, PublishError, Publisher, PublisherConfig, RungChange, Start};
+pub use publisher::{PublishError, Publisher, PublisherConfig, Start};
 pub use replica::{Replica, ReplicaError, Snapshot, Update};
 pub use segment::{Segment, SegmentError};
 pub use sets::{Sets, SetsError};

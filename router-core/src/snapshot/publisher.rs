@@ -11,8 +11,8 @@ use super::{
     table::{Table, TableError},
 };
 use crate::{
-    endpoint::HolderId,
     hash::Seed,
+    index::{Changes, RungChange},
     proto::{self, down::Kind},
 };
 
@@ -24,33 +24,6 @@ const MAX_SEGMENT_BYTES: usize = 1 << 20;
 
 /// Most sets in one message.
 const MAX_MESSAGE_SETS: usize = 4096;
-
-/// New state of a rung.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RungChange {
-    /// Chunk hash of the rung.
-    pub hash: u64,
-    /// Tokens of the prompt up to the rung.
-    pub token_depth: u32,
-    /// Who holds it, in any order; may be empty.
-    pub holders: Vec<HolderId>,
-}
-
-/// What changed in the index since the last time; a hash occurs at most once.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Changes {
-    /// Rungs that are new or different.
-    pub upserts: Vec<RungChange>,
-    /// Rungs that are gone.
-    pub removes: Vec<u64>,
-}
-
-impl Changes {
-    /// Whether nothing changed.
-    pub fn is_empty(&self) -> bool {
-        self.upserts.is_empty() && self.removes.is_empty()
-    }
-}
 
 /// Why a change could not be published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -8,6 +8,7 @@ use super::*;
 use crate::{
     endpoint::{HolderId, Tier},
     hash::{ChunkHash, Seed},
+    index::{Changes, RungChange},
     proto::{self, down::Kind},
 };
 
