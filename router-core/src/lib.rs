@@ -16,3 +16,4 @@ pub mod index;
 pub mod proto;
 pub mod rung;
 pub mod sequence;
+pub mod snapshot;
