@@ -1,4 +1,4 @@
-//! One request's way through the gateway, and what it does to an endpoint's load.
+//! One request's way through the gateway, and when it counts as load.
 //!
 //! ```text
 //!         Headers(other)
@@ -76,17 +76,6 @@ pub enum Input<E> {
     },
 }
 
-/// Change of an endpoint's load.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LoadChange<E> {
-    /// The endpoint.
-    pub endpoint: E,
-    /// Change of the requests in flight: -1, 0 or 1.
-    pub in_flight: i32,
-    /// Change of the tokens queued for prefill.
-    pub prefill_tokens: i64,
-}
-
 /// How a routed request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finish<E> {
@@ -109,12 +98,14 @@ pub enum Output<E> {
     Hold,
     /// Choose an endpoint, then say [`Input::Routed`] or [`Input::Unrouted`].
     Decide,
-    /// Apply one change of load.
-    Load(LoadChange<E>),
-    /// The request moved: take its load from the first and give it to the second.
-    Move(LoadChange<E>, LoadChange<E>),
-    /// Apply the change and report the outcome.
-    Finish(LoadChange<E>, Finish<E>),
+    /// Count the request as load of its endpoint.
+    Start(Leg<E>),
+    /// The request's load is another endpoint's.
+    Move(E),
+    /// Nothing is queued for prefill any more.
+    Prefilled,
+    /// Count the request no longer, and report how it ended.
+    Finish(Finish<E>),
 }
 
 /// A request's state.
@@ -127,10 +118,6 @@ impl<E> Default for Lifecycle<E> {
     fn default() -> Self {
         Self { state: State::Idle }
     }
-}
-
-fn tokens(tokens: u64) -> i64 {
-    i64::try_from(tokens).unwrap_or(i64::MAX)
 }
 
 impl<E: Copy + PartialEq> Lifecycle<E> {
@@ -153,18 +140,16 @@ impl<E: Copy + PartialEq> Lifecycle<E> {
             (State::Holding, Input::Body { end: false }) => (State::Holding, Output::Hold),
             (State::Holding, Input::Body { end: true }) => (State::Deciding, Output::Decide),
             (State::Deciding | State::Holding, Input::Unrouted) => (State::Passing, Output::Pass),
-            (State::Deciding, Input::Routed(leg)) => (State::Waiting(leg), Self::up(leg)),
+            (State::Deciding, Input::Routed(leg)) => (State::Waiting(leg), Output::Start(leg)),
             (State::Waiting(leg), Input::FirstByte { now_ms }) => Self::first_byte(leg, now_ms),
-            (State::Waiting(leg), Input::Served { endpoint }) if endpoint != leg.endpoint => {
-                Self::moved(leg, endpoint)
-            }
-            (State::Waiting(leg), Input::Ended { complete }) => {
-                // A response without a body is an error reply or was cut off.
-                let _ = complete;
-                (State::Done, Self::down(leg, leg.prefill_tokens, None, true))
-            }
+            (State::Waiting(leg), Input::Served { endpoint }) if endpoint != leg.endpoint => (
+                State::Waiting(Leg { endpoint, ..leg }),
+                Output::Move(endpoint),
+            ),
+            // A response without a body is an error reply or was cut off.
+            (State::Waiting(leg), Input::Ended { .. }) => Self::finish(leg, None, true),
             (State::Answering(leg, ttft_ms), Input::Ended { complete }) => {
-                (State::Done, Self::down(leg, 0, Some(ttft_ms), !complete))
+                Self::finish(leg, Some(ttft_ms), !complete)
             }
             (_, Input::Ended { .. }) => (State::Done, Output::Nothing),
             (state, _) => (state, Output::Nothing),
@@ -173,55 +158,18 @@ impl<E: Copy + PartialEq> Lifecycle<E> {
         output
     }
 
-    fn up(leg: Leg<E>) -> Output<E> {
-        Output::Load(LoadChange {
-            endpoint: leg.endpoint,
-            in_flight: 1,
-            prefill_tokens: tokens(leg.prefill_tokens),
-        })
-    }
-
     fn first_byte(leg: Leg<E>, now_ms: u64) -> (State<E>, Output<E>) {
         let ttft_ms = u32::try_from(now_ms.saturating_sub(leg.sent_ms)).unwrap_or(u32::MAX);
-        let change = LoadChange {
-            endpoint: leg.endpoint,
-            in_flight: 0,
-            prefill_tokens: -tokens(leg.prefill_tokens),
-        };
-        (State::Answering(leg, ttft_ms), Output::Load(change))
+        (State::Answering(leg, ttft_ms), Output::Prefilled)
     }
 
-    fn moved(leg: Leg<E>, to: E) -> (State<E>, Output<E>) {
-        let from = LoadChange {
+    fn finish(leg: Leg<E>, ttft_ms: Option<u32>, failed: bool) -> (State<E>, Output<E>) {
+        let finish = Finish {
             endpoint: leg.endpoint,
-            in_flight: -1,
-            prefill_tokens: -tokens(leg.prefill_tokens),
+            ttft_ms,
+            failed,
         };
-        let next = Leg {
-            endpoint: to,
-            ..leg
-        };
-        let onto = LoadChange {
-            endpoint: to,
-            in_flight: 1,
-            prefill_tokens: tokens(leg.prefill_tokens),
-        };
-        (State::Waiting(next), Output::Move(from, onto))
-    }
-
-    fn down(leg: Leg<E>, queued: u64, ttft_ms: Option<u32>, failed: bool) -> Output<E> {
-        Output::Finish(
-            LoadChange {
-                endpoint: leg.endpoint,
-                in_flight: -1,
-                prefill_tokens: -tokens(queued),
-            },
-            Finish {
-                endpoint: leg.endpoint,
-                ttft_ms,
-                failed,
-            },
-        )
+        (State::Done, Output::Finish(finish))
     }
 }
 
@@ -239,48 +187,62 @@ mod tests {
 
     fn routed() -> Lifecycle<u8> {
         let mut request = Lifecycle::default();
-        assert_eq!(
-            request.step(Input::Headers { known: true }),
-            Output::Hold
-        );
+        let known = Input::Headers { known: true };
+        assert_eq!(request.step(known), Output::Hold);
         assert_eq!(request.step(Input::Body { end: false }), Output::Hold);
         assert_eq!(request.step(Input::Body { end: true }), Output::Decide);
-        assert!(matches!(
-            request.step(Input::Routed(LEG)),
-            Output::Load(_)
-        ));
+        assert_eq!(request.step(Input::Routed(LEG)), Output::Start(LEG));
         request
     }
 
     #[test]
     fn a_whole_answer_reports_its_time_to_first_byte() {
         let mut request = routed();
-        request.step(Input::FirstByte { now_ms: 1250 });
-        let Output::Finish(change, finish) = request.step(Input::Ended { complete: true }) else {
-            panic!("no finish");
+        let first = Input::FirstByte { now_ms: 1250 };
+        assert_eq!(request.step(first), Output::Prefilled);
+        let finish = Finish {
+            endpoint: 1,
+            ttft_ms: Some(250),
+            failed: false,
         };
-        assert_eq!((change.in_flight, change.prefill_tokens), (-1, 0));
-        assert_eq!(finish, Finish { endpoint: 1, ttft_ms: Some(250), failed: false });
+        let end = Input::Ended { complete: true };
+        assert_eq!(request.step(end), Output::Finish(finish));
+        assert_eq!(request.step(end), Output::Nothing);
     }
 
     #[test]
     fn an_answer_that_never_started_has_failed() {
-        let Output::Finish(change, finish) = routed().step(Input::Ended { complete: true }) else {
+        let Output::Finish(finish) = routed().step(Input::Ended { complete: true }) else {
             panic!("no finish");
         };
-        assert_eq!((change.in_flight, change.prefill_tokens), (-1, -100));
         assert!(finish.failed && finish.ttft_ms.is_none());
     }
 
     #[test]
-    fn load_follows_the_endpoint_that_really_serves() {
+    fn the_endpoint_that_really_serves_is_reported() {
         let mut request = routed();
-        let output = request.step(Input::Served { endpoint: 2 });
-        assert!(matches!(output, Output::Move(from, to) if from.endpoint == 1 && to.endpoint == 2));
-        let Output::Finish(change, finish) = request.step(Input::Ended { complete: false }) else {
+        let served = Input::Served { endpoint: 2 };
+        assert_eq!(request.step(served), Output::Move(2));
+        assert_eq!(request.step(served), Output::Nothing);
+        let Output::Finish(finish) = request.step(Input::Ended { complete: false }) else {
             panic!("no finish");
         };
-        assert_eq!((change.endpoint, finish.endpoint), (2, 2));
+        assert_eq!((finish.endpoint, finish.failed), (2, true));
+    }
+
+    #[test]
+    fn what_is_not_known_passes_and_never_counts() {
+        let mut request = Lifecycle::<u8>::default();
+        let other = Input::Headers { known: false };
+        assert_eq!(request.step(other), Output::Pass);
+        for input in [
+            Input::Body { end: true },
+            Input::Routed(LEG),
+            Input::FirstByte { now_ms: 0 },
+            Input::Ended { complete: true },
+        ] {
+            assert_eq!(request.step(input), Output::Nothing);
+        }
     }
 
     fn inputs() -> impl Strategy<Value = Vec<Input<u8>>> {
@@ -302,27 +264,31 @@ mod tests {
 
     proptest! {
         #[test]
-        fn load_returns_to_zero_under_every_order_of_inputs(inputs in inputs()) {
-            let mut request = Lifecycle::default();
-            let mut load = [(0i32, 0i64); 3];
+        fn load_goes_up_once_and_down_once_under_every_order_of_inputs(inputs in inputs()) {
+            let mut request = Lifecycle::<u8>::default();
+            let (mut started, mut finished, mut at) = (0, 0, None);
             request.step(Input::Headers { known: true });
             request.step(Input::Body { end: true });
             for input in inputs.into_iter().chain([Input::Ended { complete: true }; 2]) {
-                let changes = match request.step(input) {
-                    Output::Load(a) | Output::Finish(a, _) => vec![a],
-                    Output::Move(a, b) => vec![a, b],
-                    _ => vec![],
-                };
-                for change in changes {
-                    let entry = &mut load[usize::from(change.endpoint)];
-                    entry.0 += change.in_flight;
-                    entry.1 += change.prefill_tokens;
-                    prop_assert!(entry.0 >= 0 && entry.1 >= 0);
+                match request.step(input) {
+                    Output::Start(leg) => {
+                        started += 1;
+                        at = Some(leg.endpoint);
+                    }
+                    Output::Move(endpoint) => {
+                        prop_assert!(at.is_some_and(|old| old != endpoint));
+                        at = Some(endpoint);
+                    }
+                    Output::Finish(finish) => {
+                        finished += 1;
+                        prop_assert_eq!(at, Some(finish.endpoint));
+                    }
+                    _ => {}
                 }
-                let total: i32 = load.iter().map(|l| l.0).sum();
-                prop_assert_eq!(total, i32::from(request.is_in_flight()));
+                prop_assert!(started <= 1 && finished <= started);
+                prop_assert_eq!(request.is_in_flight(), started > finished);
             }
-            prop_assert_eq!(load, [(0, 0); 3]);
+            prop_assert_eq!(started, finished);
         }
     }
 }

@@ -95,8 +95,15 @@ mod tests {
     #[test]
     fn usage_is_read_from_streams_and_bodies_however_they_are_cut() {
         for pieces in [
-            &["{\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"total_tokens\":30,\"prompt_tokens_details\":{\"cached_tokens\":16}},\"x\":1}"][..],
-            &["data: {\"usage\":null}\n\n", "data: {\"usa", "ge\" : {\"prompt_tokens\":20,\"prompt_tokens_details\":{\"cached_tok", "ens\":16}}}\n\ndata: [DONE]\n\n"],
+            &[
+                "{\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"total_tokens\":30,\"prompt_tokens_details\":{\"cached_tokens\":16}},\"x\":1}",
+            ][..],
+            &[
+                "data: {\"usage\":null}\n\n",
+                "data: {\"usa",
+                "ge\" : {\"prompt_tokens\":20,\"prompt_tokens_details\":{\"cached_tok",
+                "ens\":16}}}\n\ndata: [DONE]\n\n",
+            ],
         ] {
             assert_eq!(usage(pieces), SIXTEEN_OF_TWENTY, "{pieces:?}");
         }

@@ -1,0 +1,281 @@
+//! One HTTP exchange: holds the request until its body is whole, has it decided, and watches the answer pass.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use prefixway_core::lifecycle::{Input, Leg, Lifecycle, Output, TAIL_BYTES, Tail};
+use prefixway_core::snapshot::EndpointKey;
+use prefixway_core::text::Api;
+use proxy_wasm::traits::{Context, HttpContext};
+use proxy_wasm::types::Action;
+
+use crate::config::Mode;
+use crate::decision::Choice;
+use crate::host::{self, Buffer, HostError, Map};
+use crate::metrics::Reason;
+use crate::plugin::{Answer, Plugin};
+
+/// Where Envoy's override-host policy looks: addresses, best first.
+pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
+/// Rank of a data-parallel engine.
+pub(crate) const RANK: &str = "x-data-parallel-rank";
+/// Why a request went where it went, on the response; off by default.
+pub(crate) const EXPLAIN: &str = "x-prefixway-decision";
+
+/// Headers that name an endpoint. They never count when a client sends them.
+const ROUTING_HEADERS: [&str; 5] = [
+    DESTINATION,
+    "x-prefiller-host-port",
+    "x-data-parallel-host-port",
+    RANK,
+    "x-envoy-original-dst-host",
+];
+
+/// One exchange.
+pub(crate) struct HttpFilter {
+    plugin: Rc<RefCell<Plugin>>,
+    lifecycle: Lifecycle<EndpointKey>,
+    api: Option<Api>,
+    held_bytes: usize,
+    choice: Option<Choice>,
+    tail: Option<Tail>,
+    /// The response is an error, or ended before its end.
+    failed: bool,
+}
+
+impl HttpFilter {
+    pub(crate) fn new(plugin: Rc<RefCell<Plugin>>) -> Self {
+        Self {
+            plugin,
+            lifecycle: Lifecycle::default(),
+            api: None,
+            held_bytes: 0,
+            choice: None,
+            tail: None,
+            failed: true,
+        }
+    }
+
+    /// Works with the plugin's state. Callbacks don't nest, so it is always free; if it were not, the request would pass.
+    fn with<T>(&self, work: impl FnOnce(&mut Plugin) -> T) -> Option<T> {
+        self.plugin.try_borrow_mut().ok().map(|mut plugin| work(&mut plugin))
+    }
+
+    fn count_host_error(&self, error: HostError) {
+        self.with(|plugin| plugin.host_error(error));
+    }
+
+    /// The API of a request that can be routed: POST on a known path with a body.
+    fn routable(&self, end_of_stream: bool) -> Result<Option<Api>, HostError> {
+        let mode = self.with(|plugin| plugin.mode());
+        if end_of_stream || mode.is_none_or(|mode| mode == Mode::Off) {
+            return Ok(None);
+        }
+        if host::header(Map::Request, ":method")?.as_deref() != Some("POST") {
+            return Ok(None);
+        }
+        let path = host::header(Map::Request, ":path")?;
+        let Some(api) = path.as_deref().and_then(Api::from_path) else {
+            return Ok(None);
+        };
+        // A compressed body is not read.
+        let encoded = host::header(Map::Request, "content-encoding")?;
+        Ok(encoded.is_none_or(|e| e == "identity").then_some(api))
+    }
+
+    fn remove_routing_headers() -> Result<(), HostError> {
+        ROUTING_HEADERS
+            .iter()
+            .try_for_each(|name| host::remove_header(Map::Request, name))
+    }
+
+    /// Chooses an endpoint and lets the request go on.
+    fn decide(&mut self) -> Action {
+        let now_ns = host::now_ns();
+        let chosen = match (self.api, host::buffer(Buffer::RequestBody, 0, self.held_bytes)) {
+            (Some(api), Ok(body)) => self.with(|plugin| plugin.decide(api, &body, now_ns)).flatten(),
+            (_, Err(error)) => {
+                self.count_host_error(error);
+                self.with(|plugin| plugin.metrics().decided(Reason::HostError));
+                None
+            }
+            (None, _) => None,
+        };
+        let Some(choice) = chosen else {
+            self.lifecycle.step(Input::Unrouted);
+            return Action::Continue;
+        };
+        let steer = self.with(|plugin| plugin.mode()) == Some(Mode::On);
+        if steer && let Err(error) = Self::set_routing_headers(&choice) {
+            self.count_host_error(error);
+            self.lifecycle.step(Input::Unrouted);
+            return Action::Continue;
+        }
+        let leg = Leg {
+            endpoint: choice.endpoint,
+            prefill_tokens: choice.prefill_tokens,
+            sent_ms: host::now_ms(),
+        };
+        let output = self.lifecycle.step(Input::Routed(leg));
+        self.with(|plugin| plugin.routed(&choice, now_ns));
+        self.choice = Some(choice);
+        self.apply(output);
+        Action::Continue
+    }
+
+    fn set_routing_headers(choice: &Choice) -> Result<(), HostError> {
+        if let Some(rank) = choice.rank {
+            host::set_header(Map::Request, RANK, &rank.to_string())?;
+        }
+        host::set_header(Map::Request, DESTINATION, &choice.destinations)
+    }
+
+    fn apply(&mut self, output: Output<EndpointKey>) {
+        match output {
+            Output::Load(change) => {
+                self.with(|plugin| plugin.change_load(change));
+            }
+            Output::Move(from, to) => {
+                self.with(|plugin| {
+                    plugin.change_load(from);
+                    plugin.change_load(to);
+                });
+            }
+            Output::Finish(change, finish) => {
+                let usage = self.tail.take().and_then(|tail| tail.usage());
+                let choice = self.choice.take();
+                self.with(|plugin| {
+                    plugin.change_load(change);
+                    if let Some(choice) = &choice {
+                        plugin.finished(choice, &Answer { finish, usage });
+                    }
+                });
+            }
+            Output::Nothing | Output::Pass | Output::Hold | Output::Decide => {}
+        }
+    }
+
+    fn end(&mut self) {
+        let output = self.lifecycle.step(Input::Ended {
+            complete: !self.failed,
+        });
+        self.apply(output);
+    }
+
+    /// Reads what the response's head says.
+    fn watch_answer(&mut self) -> Result<(), HostError> {
+        let status = host::header(Map::Response, ":status")?;
+        let success = status.is_some_and(|status| status.starts_with('2'));
+        let encoded = host::header(Map::Response, "content-encoding")?.is_some();
+        self.tail = (success && !encoded).then(Tail::default);
+        if let Some(address) = host::property(&["upstream", "address"])? {
+            let rank = self.choice.as_ref().and_then(|choice| choice.rank);
+            let served = core::str::from_utf8(&address).ok();
+            let endpoint = self.with(|plugin| plugin.endpoint(served?, rank)).flatten();
+            if let Some(endpoint) = endpoint {
+                let output = self.lifecycle.step(Input::Served { endpoint });
+                self.apply(output);
+            }
+        }
+        if self.with(|plugin| plugin.may_explain()) == Some(true)
+            && let Some(choice) = &self.choice
+        {
+            host::set_header(Map::Response, EXPLAIN, &choice.explanation)?;
+        }
+        Ok(())
+    }
+
+    /// Keeps the end of the answer, and notes its first byte.
+    fn watch_piece(&mut self, size: usize) -> Result<(), HostError> {
+        if size == 0 {
+            return Ok(());
+        }
+        if !self.lifecycle.is_answering() {
+            let output = self.lifecycle.step(Input::FirstByte {
+                now_ms: host::now_ms(),
+            });
+            self.apply(output);
+        }
+        if let Some(tail) = &mut self.tail {
+            let kept = size.min(TAIL_BYTES);
+            tail.push(&host::buffer(Buffer::ResponseBody, size - kept, kept)?);
+        }
+        Ok(())
+    }
+}
+
+impl Context for HttpFilter {
+    fn on_done(&mut self) -> bool {
+        self.end();
+        true
+    }
+}
+
+impl HttpContext for HttpFilter {
+    fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+        let result = Self::remove_routing_headers().and_then(|()| self.routable(end_of_stream));
+        self.api = result.unwrap_or_else(|error| {
+            self.count_host_error(error);
+            None
+        });
+        let known = self.api.is_some();
+        match self.lifecycle.step(Input::Headers { known }) {
+            Output::Hold => Action::Pause,
+            _ => Action::Continue,
+        }
+    }
+
+    fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        self.held_bytes = size;
+        let limit = self.with(|plugin| plugin.max_body_bytes());
+        if self.api.is_some() && limit.is_none_or(|limit| size > limit) {
+            if self.lifecycle.step(Input::Unrouted) == Output::Pass {
+                self.with(|plugin| plugin.metrics().decided(Reason::TooLarge));
+            }
+            return Action::Continue;
+        }
+        match self.lifecycle.step(Input::Body { end: end_of_stream }) {
+            Output::Decide => self.decide(),
+            Output::Hold => Action::Pause,
+            _ => Action::Continue,
+        }
+    }
+
+    fn on_http_request_trailers(&mut self, _count: usize) -> Action {
+        match self.lifecycle.step(Input::Body { end: true }) {
+            Output::Decide => self.decide(),
+            _ => Action::Continue,
+        }
+    }
+
+    fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+        if self.lifecycle.is_in_flight() {
+            if let Err(error) = self.watch_answer() {
+                self.count_host_error(error);
+            }
+            self.failed = !end_of_stream || self.tail.is_none();
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if self.lifecycle.is_in_flight() {
+            if let Err(error) = self.watch_piece(size) {
+                self.count_host_error(error);
+            }
+            if end_of_stream {
+                self.failed = self.tail.is_none();
+            }
+        }
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _count: usize) -> Action {
+        self.failed = self.tail.is_none();
+        Action::Continue
+    }
+
+    fn on_log(&mut self) {
+        self.end();
+    }
+}
