@@ -270,7 +270,7 @@ pub struct Delta {
 /// Load of the endpoints.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Load {
-    /// Endpoints whose load is known.
+    /// Every endpoint whose load is known, idle ones too: one that is left out counts as unknown, not as idle.
     #[prost(message, repeated, tag = "1")]
     pub endpoints: ::prost::alloc::vec::Vec<EndpointLoad>,
 }

@@ -88,7 +88,7 @@ fn foreign_images_are_refused() {
         (4, 0),
         (8, 1),
         (24, 2),
-        (32 + 15 * 16, 1),
+        (0x20 + 15 * 16, 1),
     ] {
         let mut bytes = image.clone();
         bytes[at] = value;
@@ -102,14 +102,18 @@ fn foreign_images_are_refused() {
     }
 }
 
+/// Few homes, some of them at the end: long runs that wrap.
+fn hash_of(key: u64) -> u64 {
+    (key << 40) + (key % 3) * 0x7FFF_FFFF + 1
+}
+
 proptest! {
     #[test]
     fn equals_a_map(ops in prop::collection::vec((any::<bool>(), 0u64..40, any::<u32>()), 0..400)) {
         let mut segment = Segment::try_new(0, 0, 0, 0).unwrap();
         let mut model = BTreeMap::new();
         for (put, key, set) in ops {
-            // Few homes, some of them at the end: long runs that wrap.
-            let hash = ((key << 40) | (key % 3) * 0x7FFF_FFFF) + 1;
+            let hash = hash_of(key);
             if put {
                 let old = segment.insert(entry(hash, set)).unwrap();
                 prop_assert_eq!(old, model.insert(hash, entry(hash, set)));
@@ -118,7 +122,7 @@ proptest! {
             }
             prop_assert_eq!(segment.len(), model.len());
             for key in 0..40u64 {
-                let hash = ((key << 40) | (key % 3) * 0x7FFF_FFFF) + 1;
+                let hash = hash_of(key);
                 prop_assert_eq!(segment.get(hash), model.get(&hash).copied());
             }
         }
