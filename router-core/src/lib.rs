@@ -11,8 +11,8 @@
 pub mod endpoint;
 pub mod event;
 pub mod hash;
-pub mod lifecycle;
 pub mod index;
+pub mod lifecycle;
 pub mod load;
 pub mod proto;
 pub mod rung;
