@@ -11,3 +11,4 @@
 pub mod endpoint;
 pub mod hash;
 pub mod rung;
+pub mod text;
