@@ -18,3 +18,4 @@ pub mod rung;
 pub mod schedule;
 pub mod sequence;
 pub mod snapshot;
+pub mod text;
