@@ -19,3 +19,4 @@ pub mod rung;
 pub mod schedule;
 pub mod sequence;
 pub mod snapshot;
+pub mod text;
