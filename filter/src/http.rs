@@ -38,9 +38,10 @@ pub(crate) struct HttpFilter {
     api: Option<Api>,
     held_bytes: usize,
     choice: Option<Choice>,
+    /// End of the answer, where it can be read.
     tail: Option<Tail>,
-    /// The response is an error, or ended before its end.
-    failed: bool,
+    is_success: bool,
+    is_whole: bool,
 }
 
 impl HttpFilter {
@@ -52,7 +53,8 @@ impl HttpFilter {
             held_bytes: 0,
             choice: None,
             tail: None,
-            failed: true,
+            is_success: false,
+            is_whole: false,
         }
     }
 
@@ -113,13 +115,17 @@ impl HttpFilter {
         }
         let leg = Leg {
             endpoint: choice.endpoint,
-            prefill_tokens: choice.prefill_tokens,
+            prefill_tokens: u64::from(choice.prefill_tokens),
             sent_ms: host::now_ms(),
         };
-        let output = self.lifecycle.step(Input::Routed(leg));
-        self.with(|plugin| plugin.routed(&choice, now_ns));
+        if let Output::Start(leg) = self.lifecycle.step(Input::Routed(leg)) {
+            self.with(|plugin| {
+                plugin.started(&choice, leg, steer);
+                let us = host::now_ns().saturating_sub(now_ns) / 1000;
+                plugin.metrics().decision_us.record(us);
+            });
+        }
         self.choice = Some(choice);
-        self.apply(output);
         Action::Continue
     }
 
@@ -131,33 +137,27 @@ impl HttpFilter {
     }
 
     fn apply(&mut self, output: Output<EndpointKey>) {
+        let Some(choice) = &self.choice else {
+            return;
+        };
         match output {
-            Output::Load(change) => {
-                self.with(|plugin| plugin.change_load(change));
+            Output::Move(endpoint) => {
+                self.with(|plugin| plugin.moved(choice, endpoint, host::now_ms()));
             }
-            Output::Move(from, to) => {
-                self.with(|plugin| {
-                    plugin.change_load(from);
-                    plugin.change_load(to);
-                });
+            Output::Prefilled => {
+                self.with(|plugin| plugin.prefilled(choice));
             }
-            Output::Finish(change, finish) => {
-                let usage = self.tail.take().and_then(|tail| tail.usage());
-                let choice = self.choice.take();
-                self.with(|plugin| {
-                    plugin.change_load(change);
-                    if let Some(choice) = &choice {
-                        plugin.finished(choice, &Answer { finish, usage });
-                    }
-                });
+            Output::Finish(finish) => {
+                let usage = self.tail.as_ref().and_then(Tail::usage);
+                self.with(|plugin| plugin.finished(choice, &Answer { finish, usage }));
             }
-            Output::Nothing | Output::Pass | Output::Hold | Output::Decide => {}
+            Output::Nothing | Output::Pass | Output::Hold | Output::Decide | Output::Start(_) => {}
         }
     }
 
     fn end(&mut self) {
         let output = self.lifecycle.step(Input::Ended {
-            complete: !self.failed,
+            complete: self.is_success && self.is_whole,
         });
         self.apply(output);
     }
@@ -165,9 +165,9 @@ impl HttpFilter {
     /// Reads what the response's head says.
     fn watch_answer(&mut self) -> Result<(), HostError> {
         let status = host::header(Map::Response, ":status")?;
-        let success = status.is_some_and(|status| status.starts_with('2'));
+        self.is_success = status.is_some_and(|status| status.starts_with('2'));
         let encoded = host::header(Map::Response, "content-encoding")?.is_some();
-        self.tail = (success && !encoded).then(Tail::default);
+        self.tail = (self.is_success && !encoded).then(Tail::default);
         if let Some(address) = host::property(&["upstream", "address"])? {
             let rank = self.choice.as_ref().and_then(|choice| choice.rank);
             let served = core::str::from_utf8(&address).ok();
@@ -253,7 +253,7 @@ impl HttpContext for HttpFilter {
             if let Err(error) = self.watch_answer() {
                 self.count_host_error(error);
             }
-            self.failed = !end_of_stream || self.tail.is_none();
+            self.is_whole = end_of_stream;
         }
         Action::Continue
     }
@@ -263,15 +263,13 @@ impl HttpContext for HttpFilter {
             if let Err(error) = self.watch_piece(size) {
                 self.count_host_error(error);
             }
-            if end_of_stream {
-                self.failed = self.tail.is_none();
-            }
+            self.is_whole = end_of_stream;
         }
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
-        self.failed = self.tail.is_none();
+        self.is_whole = true;
         Action::Continue
     }
 

@@ -122,6 +122,8 @@ metrics! {
     index_age: Gauge "prefixway_index_age_seconds",
     /// Entries in the table of this proxy.
     index_rungs: Gauge "prefixway_index_rungs",
+    /// VMs (workers and the main thread) that have a copy of the indexer's state; a VM that traps stays counted.
+    ready_vms: Gauge "prefixway_ready_vms",
     /// Times a VM became the leader.
     elections: Counter "prefixway_leader_elections_total",
     /// Term of the leader.
@@ -159,8 +161,13 @@ impl Metric {
 
     /// Adds to a counter.
     pub(crate) fn add(self, amount: u32) {
+        self.adjust(i64::from(amount));
+    }
+
+    /// Moves a gauge.
+    pub(crate) fn adjust(self, change: i64) {
         if let Some(id) = self.0 {
-            let _ = host::increment(id, i64::from(amount));
+            let _ = host::increment(id, change);
         }
     }
 }
