@@ -225,7 +225,7 @@ pub struct Segment {
     /// Version of the base.
     #[prost(uint64, tag = "2")]
     pub version: u64,
-    /// Of the entries of this segment.
+    /// Of the entries of this segment, without the dictionary.
     #[prost(fixed64, tag = "3")]
     pub checksum: u64,
     /// 16 bytes each: u64 rung hash, u32 set id, u32 token depth; any order; at most 1 MiB.
@@ -270,7 +270,7 @@ pub struct Delta {
 /// Load of the endpoints.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Load {
-    /// Endpoints whose load is known.
+    /// Every endpoint whose load is known, idle ones too: one that is left out counts as unknown, not as idle.
     #[prost(message, repeated, tag = "1")]
     pub endpoints: ::prost::alloc::vec::Vec<EndpointLoad>,
 }
