@@ -85,9 +85,16 @@ fn event(writer: &mut Writer, event: &EventSpec) {
     match event {
         EventSpec::Stored(stored) => {
             let extra = stored.salt.is_some() || stored.lora_name.is_some();
-            let group = stored.group.as_ref().map_or(0, |(_, _, window)| 2 + usize::from(window.is_some()));
+            let group = stored
+                .group
+                .as_ref()
+                .map_or(0, |(_, _, window)| 2 + usize::from(window.is_some()));
             writer.map(8 + usize::from(extra) + group);
-            writer.str("type").str("BlockStored").str("block_hashes").array(stored.hashes.len());
+            writer
+                .str("type")
+                .str("BlockStored")
+                .str("block_hashes")
+                .array(stored.hashes.len());
             for &hash in &stored.hashes {
                 writer.u64(hash);
             }
@@ -103,12 +110,22 @@ fn event(writer: &mut Writer, event: &EventSpec) {
             writer.str("block_size").u32(stored.block_size);
             writer.str("lora_id").nil();
             writer.str("medium").optional_str(stored.medium.as_deref());
-            writer.str("lora_name").optional_str(stored.lora_name.as_deref());
+            writer
+                .str("lora_name")
+                .optional_str(stored.lora_name.as_deref());
             if extra {
                 writer.str("extra_keys").array(stored.hashes.len());
                 for at in 0..stored.hashes.len() {
-                    let salt = stored.salt.as_deref().filter(|_| at == 0 && stored.parent.is_none());
-                    let keys: Vec<&str> = stored.lora_name.as_deref().into_iter().chain(salt).collect();
+                    let salt = stored
+                        .salt
+                        .as_deref()
+                        .filter(|_| at == 0 && stored.parent.is_none());
+                    let keys: Vec<&str> = stored
+                        .lora_name
+                        .as_deref()
+                        .into_iter()
+                        .chain(salt)
+                        .collect();
                     if keys.is_empty() {
                         writer.nil();
                     } else {
@@ -120,14 +137,25 @@ fn event(writer: &mut Writer, event: &EventSpec) {
                 }
             }
             if let Some((number, kind, window)) = &stored.group {
-                writer.str("group_idx").u32(*number).str("kv_cache_spec_kind").str(kind);
+                writer
+                    .str("group_idx")
+                    .u32(*number)
+                    .str("kv_cache_spec_kind")
+                    .str(kind);
                 if let Some(window) = window {
                     writer.str("kv_cache_spec_sliding_window").u32(*window);
                 }
             }
         }
-        EventSpec::Removed { hashes, medium, group } => {
-            writer.map(3 + usize::from(group.is_some())).str("type").str("BlockRemoved");
+        EventSpec::Removed {
+            hashes,
+            medium,
+            group,
+        } => {
+            writer
+                .map(3 + usize::from(group.is_some()))
+                .str("type")
+                .str("BlockRemoved");
             writer.str("block_hashes").array(hashes.len());
             for &hash in hashes {
                 writer.u64(hash);
@@ -147,7 +175,11 @@ fn event(writer: &mut Writer, event: &EventSpec) {
 #[derive(Clone, Debug)]
 pub(crate) enum EventSpec {
     Stored(StoredSpec),
-    Removed { hashes: Vec<u64>, medium: Option<String>, group: Option<u32> },
+    Removed {
+        hashes: Vec<u64>,
+        medium: Option<String>,
+        group: Option<u32>,
+    },
     Cleared,
 }
 
@@ -165,8 +197,14 @@ pub(crate) fn batch(events: &[EventSpec]) -> Vec<u8> {
 /// Decoded events, owned.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Owned {
-    Stored { hashes: Vec<EngineHash>, parent: Option<EngineHash>, tokens: Vec<u32> },
-    Removed { hashes: Vec<EngineHash> },
+    Stored {
+        hashes: Vec<EngineHash>,
+        parent: Option<EngineHash>,
+        tokens: Vec<u32>,
+    },
+    Removed {
+        hashes: Vec<EngineHash>,
+    },
     Cleared,
 }
 
@@ -178,7 +216,9 @@ impl From<Event<'_>> for Owned {
                 parent: stored.parent,
                 tokens: stored.tokens.to_vec(),
             },
-            Event::Removed(removed) => Self::Removed { hashes: removed.hashes.to_vec() },
+            Event::Removed(removed) => Self::Removed {
+                hashes: removed.hashes.to_vec(),
+            },
             Event::Cleared => Self::Cleared,
         }
     }

@@ -221,7 +221,9 @@ fn read_keys<'a>(keys: BlockKeys<'a>, adapter: Option<&str>, is_first: bool) -> 
         match key {
             ExtraKey::Text(text) if adapter == Some(text) => adapter = None,
             ExtraKey::Text(text) if is_first && read.salt.is_none() => read.salt = Some(text),
-            ExtraKey::Text(text) => read.other = Some(extend_digest(read.other, text.as_bytes())),
+            ExtraKey::Text(id) | ExtraKey::Item(id) => {
+                read.other = Some(extend_digest(read.other, id.as_bytes()))
+            }
             ExtraKey::Other(raw) => read.other = Some(extend_digest(read.other, raw)),
         }
     }

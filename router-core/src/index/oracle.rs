@@ -64,18 +64,27 @@ fn tier_of(medium: Option<&str>) -> usize {
 
 impl OracleSource {
     pub(super) fn new(holders: [HolderId; 3]) -> Self {
-        Self { holders, window: None, blocks: BTreeMap::new() }
+        Self {
+            holders,
+            window: None,
+            blocks: BTreeMap::new(),
+        }
     }
 
     fn knows_content(&self, hash: Hash) -> bool {
-        self.blocks.get(&hash).is_some_and(|block| block.content.is_some())
+        self.blocks
+            .get(&hash)
+            .is_some_and(|block| block.content.is_some())
     }
 
     /// Forgets blocks without copies that no known block hangs below.
     fn prune(&mut self) {
         loop {
-            let parents: BTreeSet<Hash> =
-                self.blocks.values().filter_map(|block| block.content.as_ref()?.parent).collect();
+            let parents: BTreeSet<Hash> = self
+                .blocks
+                .values()
+                .filter_map(|block| block.content.as_ref()?.parent)
+                .collect();
             let before = self.blocks.len();
             self.blocks.retain(|hash, block| {
                 block.main != [0; 3] || block.sliding != [0; 3] || parents.contains(hash)
@@ -89,11 +98,19 @@ impl OracleSource {
     pub(super) fn apply(&mut self, event: &EventSpec, scope: ChunkHash) {
         match event {
             EventSpec::Stored(stored) => self.stored(stored, scope),
-            EventSpec::Removed { hashes, medium, group } => {
+            EventSpec::Removed {
+                hashes,
+                medium,
+                group,
+            } => {
                 let tier = tier_of(medium.as_deref());
                 for hash in hashes {
                     if let Some(block) = self.blocks.get_mut(hash) {
-                        let counts = if *group == Some(1) { &mut block.sliding } else { &mut block.main };
+                        let counts = if *group == Some(1) {
+                            &mut block.sliding
+                        } else {
+                            &mut block.main
+                        };
                         counts[tier] = counts[tier].saturating_sub(1);
                     }
                     self.prune();
@@ -107,16 +124,29 @@ impl OracleSource {
         let tier = tier_of(stored.medium.as_deref());
         let is_sliding = matches!(stored.group, Some((1, ..)));
         if let Some((1, _, Some(window))) = stored.group {
-            self.window.get_or_insert((window as usize - 1).div_ceil(stored.block_size.max(1) as usize).max(1));
+            self.window.get_or_insert(
+                (window as usize - 1)
+                    .div_ceil(stored.block_size.max(1) as usize)
+                    .max(1),
+            );
         }
-        let count = |block: &Block| if is_sliding { block.sliding[tier] } else { block.main[tier] };
+        let count = |block: &Block| {
+            if is_sliding {
+                block.sliding[tier]
+            } else {
+                block.main[tier]
+            }
+        };
         let is_live = |hash: &Hash| self.blocks.get(hash).is_some_and(|block| count(block) > 0);
-        if stored.parent.is_none() && stored.hashes.len() >= 2 && stored.hashes.iter().all(is_live) {
+        if stored.parent.is_none() && stored.hashes.len() >= 2 && stored.hashes.iter().all(is_live)
+        {
             return;
         }
         let size = stored.block_size as usize;
         let is_whole = size > 0 && stored.tokens.len() == size * stored.hashes.len();
-        let is_placed = stored.parent.is_none_or(|parent| self.knows_content(parent));
+        let is_placed = stored
+            .parent
+            .is_none_or(|parent| self.knows_content(parent));
         if is_whole && !is_placed && !is_sliding {
             return;
         }
@@ -129,9 +159,17 @@ impl OracleSource {
             let block = self.blocks.entry(hash).or_default();
             if is_whole && is_placed {
                 let tokens = stored.tokens[at * size..(at + 1) * size].to_vec();
-                block.content = Some(Content { scope, parent, tokens });
+                block.content = Some(Content {
+                    scope,
+                    parent,
+                    tokens,
+                });
             }
-            let counts = if is_sliding { &mut block.sliding } else { &mut block.main };
+            let counts = if is_sliding {
+                &mut block.sliding
+            } else {
+                &mut block.main
+            };
             counts[tier] += 1;
             parent = Some(hash);
         }
@@ -150,9 +188,17 @@ impl OracleSource {
     fn live(&self, hash: Hash, vocabulary: &[Vec<u8>]) -> Option<Live> {
         let path = self.path(hash)?;
         let fastest = |block: &&Block| block.main.iter().position(|&count| count > 0);
-        let level = path.iter().map(fastest).collect::<Option<Vec<usize>>>()?.into_iter().max()?;
+        let level = path
+            .iter()
+            .map(fastest)
+            .collect::<Option<Vec<usize>>>()?
+            .into_iter()
+            .max()?;
         let window = self.window.unwrap_or(0);
-        let is_served = path.iter().take(window).all(|block| block.sliding != [0; 3]);
+        let is_served = path
+            .iter()
+            .take(window)
+            .all(|block| block.sliding != [0; 3]);
         let mut live = Live {
             scope: path[0].content.as_ref()?.scope,
             text: Vec::new(),
@@ -182,7 +228,12 @@ impl Oracle {
         let live: Vec<Live> = self
             .sources
             .values()
-            .flat_map(|source| source.blocks.keys().filter_map(|&hash| source.live(hash, &self.vocabulary)))
+            .flat_map(|source| {
+                source
+                    .blocks
+                    .keys()
+                    .filter_map(|&hash| source.live(hash, &self.vocabulary))
+            })
             .collect();
         let mut published: BTreeMap<(u64, Vec<u8>), RungChange> = BTreeMap::new();
         for block in &live {
@@ -190,14 +241,23 @@ impl Oracle {
                 .filter(|&chunk| is_rung(u32::try_from(chunk).unwrap()))
                 .map(|chunk| chunk * 64)
                 .collect();
-            let mut credited: Vec<usize> = all.iter().copied().filter(|&depth| depth > block.start).collect();
+            let mut credited: Vec<usize> = all
+                .iter()
+                .copied()
+                .filter(|&depth| depth > block.start)
+                .collect();
             for &depth in &credited {
                 let prefix = &block.text[..depth];
-                published.entry((block.scope.0, prefix.to_vec())).or_insert_with(|| RungChange {
-                    hash: chunk_hashes(block.scope, prefix, self.seed).last().unwrap().0,
-                    token_depth: token_depth(&live, block.scope, prefix),
-                    holders: Vec::new(),
-                });
+                published
+                    .entry((block.scope.0, prefix.to_vec()))
+                    .or_insert_with(|| RungChange {
+                        hash: chunk_hashes(block.scope, prefix, self.seed)
+                            .last()
+                            .unwrap()
+                            .0,
+                        token_depth: token_depth(&live, block.scope, prefix),
+                        holders: Vec::new(),
+                    });
             }
             if credited.is_empty() {
                 credited.extend(all.last());
@@ -207,7 +267,10 @@ impl Oracle {
                     let key = (block.scope.0, block.text[..depth].to_vec());
                     // An ancestor is live and covers it, so it is there or will be.
                     let rung = published.entry(key).or_insert_with(|| RungChange {
-                        hash: chunk_hashes(block.scope, &block.text[..depth], self.seed).last().unwrap().0,
+                        hash: chunk_hashes(block.scope, &block.text[..depth], self.seed)
+                            .last()
+                            .unwrap()
+                            .0,
                         token_depth: token_depth(&live, block.scope, &block.text[..depth]),
                         holders: Vec::new(),
                     });
@@ -215,14 +278,20 @@ impl Oracle {
                 }
             }
         }
-        let mut by_hash: BTreeMap<u64, RungChange> =
-            published.into_values().map(|rung| (rung.hash, rung)).collect();
+        let mut by_hash: BTreeMap<u64, RungChange> = published
+            .into_values()
+            .map(|rung| (rung.hash, rung))
+            .collect();
         let mut guessed: BTreeSet<u64> = BTreeSet::new();
         for speculation in self.speculations.values() {
             for &(hash, tokens) in &speculation.rungs {
                 let rung = by_hash.entry(hash).or_insert_with(|| {
                     guessed.insert(hash);
-                    RungChange { hash, token_depth: 0, holders: Vec::new() }
+                    RungChange {
+                        hash,
+                        token_depth: 0,
+                        holders: Vec::new(),
+                    }
                 });
                 if guessed.contains(&hash) {
                     rung.token_depth = rung.token_depth.max(tokens);
@@ -245,7 +314,10 @@ impl Oracle {
             sources: self.sources.clone(),
             speculations: BTreeMap::new(),
         };
-        without.published().remove(&hash).map_or_else(BTreeSet::new, |rung| rung.holders.into_iter().collect())
+        without
+            .published()
+            .remove(&hash)
+            .map_or_else(BTreeSet::new, |rung| rung.holders.into_iter().collect())
     }
 }
 
@@ -256,7 +328,13 @@ fn token_depth(live: &[Live], scope: ChunkHash, prefix: &[u8]) -> u32 {
         .filter(|block| block.scope == scope && block.text.starts_with(prefix))
         .flat_map(|block| {
             let own = (block.text.len(), block.tokens);
-            block.above.iter().copied().chain([own]).filter(|&(end, _)| end <= depth + 32).map(|(_, tokens)| tokens)
+            block
+                .above
+                .iter()
+                .copied()
+                .chain([own])
+                .filter(|&(end, _)| end <= depth + 32)
+                .map(|(_, tokens)| tokens)
         })
         .max()
         .unwrap_or(0)

@@ -5,7 +5,6 @@ use crate::hash::{ChunkHash, Scope, Space};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
-mod cases;
 mod published;
 mod random;
 
@@ -13,11 +12,21 @@ const SEED: Seed = Seed(0x5eed);
 const MODEL: ModelId = ModelId(0);
 
 fn scope(adapter: &str, salt: &str) -> ChunkHash {
-    Scope { space: Space::Text, profile: "m", revision: 1, adapter, salt }.hash(SEED)
+    Scope {
+        space: Space::Text,
+        profile: "m",
+        revision: 1,
+        adapter,
+        salt,
+    }
+    .hash(SEED)
 }
 
 fn index(vocabulary: impl IntoIterator<Item: AsRef<[u8]>>) -> Index {
-    let mut index = Index::new(IndexConfig { seed: SEED, max_bytes: usize::MAX });
+    let mut index = Index::new(IndexConfig {
+        seed: SEED,
+        max_bytes: usize::MAX,
+    });
     index.add_model(MODEL, "m", 1, Some(vocabulary.into_iter().collect()));
     index
 }
@@ -39,7 +48,11 @@ fn stored(hashes: &[u64], parent: Option<u64>, tokens: &[u32], block_size: u32) 
 }
 
 fn removed(hash: u64) -> EventSpec {
-    EventSpec::Removed { hashes: vec![hash], medium: Some("GPU".to_owned()), group: None }
+    EventSpec::Removed {
+        hashes: vec![hash],
+        medium: Some("GPU".to_owned()),
+        group: None,
+    }
 }
 
 /// A table as a gateway keeps it.
@@ -56,7 +69,10 @@ impl Table {
         }
         for hash in changes.removes {
             assert!(named.insert(hash), "a rung is named once");
-            assert!(self.0.remove(&hash).is_some(), "only what was published is removed");
+            assert!(
+                self.0.remove(&hash).is_some(),
+                "only what was published is removed"
+            );
         }
     }
 }

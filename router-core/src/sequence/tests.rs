@@ -18,7 +18,11 @@ fn apply(seq: u64) -> Action<u64> {
 fn connected(can_replay: bool) -> Tracker {
     let mut tracker = Tracker::new(8);
     let actions = tracker.step(Input::Connected { can_replay });
-    let expected = if can_replay { vec![Action::Replay { from: 0 }] } else { vec![] };
+    let expected = if can_replay {
+        vec![Action::Replay { from: 0 }]
+    } else {
+        vec![]
+    };
     assert_eq!(actions, expected);
     tracker
 }
@@ -80,7 +84,14 @@ fn gap_without_replay_drops_the_state() {
     assert_eq!(live(&mut tracker, 0), [apply(0)]);
     assert_eq!(live(&mut tracker, 2), [Action::Reset, apply(2)]);
     assert_eq!(tracker.state(), SourceState::Gapped);
-    assert_eq!(tracker.counters(), SequenceCounters { gaps: 1, resets: 1, ..SequenceCounters::default() });
+    assert_eq!(
+        tracker.counters(),
+        SequenceCounters {
+            gaps: 1,
+            resets: 1,
+            ..SequenceCounters::default()
+        }
+    );
 }
 
 #[test]
@@ -88,7 +99,13 @@ fn first_batch_after_zero_without_replay_is_a_gap_with_nothing_to_drop() {
     let mut tracker = connected(false);
     assert_eq!(live(&mut tracker, 2), [apply(2)]);
     assert_eq!(tracker.state(), SourceState::Gapped);
-    assert_eq!(tracker.counters(), SequenceCounters { gaps: 1, ..SequenceCounters::default() });
+    assert_eq!(
+        tracker.counters(),
+        SequenceCounters {
+            gaps: 1,
+            ..SequenceCounters::default()
+        }
+    );
 }
 
 #[test]
@@ -115,7 +132,10 @@ fn late_replay_of_a_gap_drops_what_was_known() {
 fn sequence_going_back_resets_and_replays_from_zero() {
     let mut tracker = following(3);
     assert_eq!(live(&mut tracker, 3), [apply(3)]);
-    assert_eq!(live(&mut tracker, 1), [Action::Reset, Action::Replay { from: 0 }]);
+    assert_eq!(
+        live(&mut tracker, 1),
+        [Action::Reset, Action::Replay { from: 0 }]
+    );
     assert_eq!(replayed(&mut tracker, 0), [apply(0)]);
     assert_eq!(tracker.step(Input::ReplayEnd), [apply(1)]);
     assert!(!tracker.is_partial());
@@ -129,7 +149,11 @@ fn restart_at_zero_needs_no_replay() {
         tracker.step(Input::ReplayEnd);
         live(&mut tracker, 0);
         live(&mut tracker, 1);
-        assert_eq!(live(&mut tracker, 0), [Action::Reset, apply(0)], "{can_replay}");
+        assert_eq!(
+            live(&mut tracker, 0),
+            [Action::Reset, apply(0)],
+            "{can_replay}"
+        );
         assert_eq!(tracker.state(), SourceState::Live);
     }
 }
@@ -140,7 +164,10 @@ fn restart_during_a_replay_starts_the_replay_over() {
     live(&mut tracker, 3);
     live(&mut tracker, 6);
     assert_eq!(tracker.state(), SourceState::Replaying);
-    assert_eq!(live(&mut tracker, 0), [Action::Reset, Action::Replay { from: 0 }]);
+    assert_eq!(
+        live(&mut tracker, 0),
+        [Action::Reset, Action::Replay { from: 0 }]
+    );
     assert_eq!(tracker.step(Input::ReplayEnd), [apply(0)]);
 }
 
@@ -157,15 +184,24 @@ fn queued_live_batches_that_were_replayed_are_duplicates_not_a_restart() {
 #[test]
 fn resumed_source_that_restarted_meanwhile_starts_over() {
     let mut tracker = Tracker::resume(500, 8);
-    assert_eq!(tracker.step(Input::Connected { can_replay: true }), [Action::Replay { from: 500 }]);
+    assert_eq!(
+        tracker.step(Input::Connected { can_replay: true }),
+        [Action::Replay { from: 500 }]
+    );
     assert_eq!(tracker.step(Input::ReplayEnd), []);
-    assert_eq!(live(&mut tracker, 3), [Action::Reset, Action::Replay { from: 0 }]);
+    assert_eq!(
+        live(&mut tracker, 3),
+        [Action::Reset, Action::Replay { from: 0 }]
+    );
 }
 
 #[test]
 fn new_engine_drops_the_state_and_replays_from_zero() {
     let mut tracker = following(3);
-    assert_eq!(tracker.step(Input::NewEngine), [Action::Reset, Action::Replay { from: 0 }]);
+    assert_eq!(
+        tracker.step(Input::NewEngine),
+        [Action::Reset, Action::Replay { from: 0 }]
+    );
     assert_eq!(replayed(&mut tracker, 0), [apply(0)]);
 }
 
@@ -184,7 +220,10 @@ fn held_batches_are_bounded_and_the_rest_is_asked_for_again() {
     for seq in 5..10 {
         replayed(&mut tracker, seq);
     }
-    assert_eq!(tracker.step(Input::ReplayEnd), (10..18).map(apply).collect::<Vec<_>>());
+    assert_eq!(
+        tracker.step(Input::ReplayEnd),
+        (10..18).map(apply).collect::<Vec<_>>()
+    );
     assert_eq!(live(&mut tracker, 20), [Action::Replay { from: 18 }]);
 }
 
@@ -221,7 +260,10 @@ fn batches_before_the_connection_is_set_up_are_held() {
     let mut tracker = Tracker::new(8);
     assert_eq!(live(&mut tracker, 0), []);
     assert_eq!(tracker.state(), SourceState::Connecting);
-    assert_eq!(tracker.step(Input::Connected { can_replay: false }), [apply(0)]);
+    assert_eq!(
+        tracker.step(Input::Connected { can_replay: false }),
+        [apply(0)]
+    );
 }
 
 proptest! {
