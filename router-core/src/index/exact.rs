@@ -9,9 +9,10 @@ use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
 impl Index {
-    /// Tokens of the longest live chain of each holder that is a prefix of the canonical text; holders without one are absent.
+    /// Tokens of the longest live chain of each holder that is a prefix of the text; holders without one are absent.
     ///
-    /// `scope` is the text-space scope. Cost is linear in the blocks of all sources.
+    /// `text` is what the scope's space hashes: canonical text or, where token space is published, token ids as u32 LE.
+    /// Cost is linear in the blocks of all sources.
     pub fn exact_credit(&self, scope: ChunkHash, text: &[u8]) -> BTreeMap<HolderId, u32> {
         let hashes: Vec<ChunkHash> = core::iter::once(scope)
             .chain(chunk_hashes(scope, text, self.config.seed))

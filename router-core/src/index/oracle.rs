@@ -54,6 +54,8 @@ pub(super) struct OracleSpeculation {
 pub(super) struct Oracle {
     pub(super) seed: Seed,
     pub(super) vocabulary: Vec<Vec<u8>>,
+    /// Text scopes and the token scopes that belong to them.
+    pub(super) token_scopes: BTreeMap<ChunkHash, ChunkHash>,
     pub(super) sources: BTreeMap<u32, OracleSource>,
     pub(super) speculations: BTreeMap<SpeculationId, OracleSpeculation>,
 }
@@ -223,8 +225,12 @@ impl OracleSource {
 }
 
 impl Oracle {
-    /// What must be published, by rung hash.
-    pub(super) fn published(&self) -> BTreeMap<u64, RungChange> {
+    /// What live blocks publish, by rung hash, in the space where tokens spell `vocabulary`.
+    fn live_rungs(
+        &self,
+        vocabulary: &[Vec<u8>],
+        scope: impl Fn(ChunkHash) -> ChunkHash,
+    ) -> BTreeMap<u64, RungChange> {
         let live: Vec<Live> = self
             .sources
             .values()
@@ -232,7 +238,11 @@ impl Oracle {
                 source
                     .blocks
                     .keys()
-                    .filter_map(|&hash| source.live(hash, &self.vocabulary))
+                    .filter_map(|&hash| source.live(hash, vocabulary))
+            })
+            .map(|live| Live {
+                scope: scope(live.scope),
+                ..live
             })
             .collect();
         let mut published: BTreeMap<(u64, Vec<u8>), RungChange> = BTreeMap::new();
@@ -278,10 +288,20 @@ impl Oracle {
                 }
             }
         }
-        let mut by_hash: BTreeMap<u64, RungChange> = published
+        published
             .into_values()
             .map(|rung| (rung.hash, rung))
+            .collect()
+    }
+
+    /// What must be published, by rung hash.
+    pub(super) fn published(&self) -> BTreeMap<u64, RungChange> {
+        let mut by_hash = self.live_rungs(&self.vocabulary, |scope| scope);
+        let ids: Vec<Vec<u8>> = (0u32..)
+            .take(self.vocabulary.len())
+            .map(|id| id.to_le_bytes().to_vec())
             .collect();
+        by_hash.extend(self.live_rungs(&ids, |scope| self.token_scopes[&scope]));
         let mut guessed: BTreeSet<u64> = BTreeSet::new();
         for speculation in self.speculations.values() {
             for &(hash, tokens) in &speculation.rungs {
@@ -308,14 +328,8 @@ impl Oracle {
 
     /// Holders whose live blocks cover the rung.
     pub(super) fn covering(&self, hash: u64) -> BTreeSet<HolderId> {
-        let without = Self {
-            seed: self.seed,
-            vocabulary: self.vocabulary.clone(),
-            sources: self.sources.clone(),
-            speculations: BTreeMap::new(),
-        };
-        without
-            .published()
+        let mut rungs = self.live_rungs(&self.vocabulary, |scope| scope);
+        rungs
             .remove(&hash)
             .map_or_else(BTreeSet::new, |rung| rung.holders.into_iter().collect())
     }

@@ -12,8 +12,12 @@ const SEED: Seed = Seed(0x5eed);
 const MODEL: ModelId = ModelId(0);
 
 fn scope(adapter: &str, salt: &str) -> ChunkHash {
+    scope_in(Space::Text, adapter, salt)
+}
+
+fn scope_in(space: Space, adapter: &str, salt: &str) -> ChunkHash {
     Scope {
-        space: Space::Text,
+        space,
         profile: "m",
         revision: 1,
         adapter,

@@ -107,10 +107,16 @@ struct History {
 impl History {
     fn new() -> Self {
         let mut history = Self {
-            index: index(vocabulary()),
+            index: index(vocabulary()).with_token_space(),
             oracle: Oracle {
                 seed: SEED,
                 vocabulary: vocabulary(),
+                token_scopes: SCOPES
+                    .iter()
+                    .map(|(adapter, salt)| {
+                        (scope(adapter, salt), scope_in(Space::Token, adapter, salt))
+                    })
+                    .collect(),
                 sources: BTreeMap::new(),
                 speculations: BTreeMap::new(),
             },
