@@ -17,4 +17,6 @@ pub mod proto;
 pub mod rung;
 pub mod schedule;
 pub mod sequence;
+pub mod shared;
 pub mod snapshot;
+pub mod view;
