@@ -1,0 +1,53 @@
+# Everything runs from here; nothing else has to be typed. `make` alone lists the targets.
+.DEFAULT_GOAL := help
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+
+STEP = @printf '\n==> %s\n' 
+# Values the tests and the demo read; each can be set from outside.
+export PREFIXWAY_WASM ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/wasm32-unknown-unknown/release/prefixway_filter.wasm
+DEMO_ARGS ?=
+
+.PHONY: help
+help: ## List the targets
+	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+.PHONY: setup
+setup: ## Prepare the wasm target and Envoy (the other targets do it by themselves)
+	@scripts/setup.sh
+
+.PHONY: wasm
+wasm: setup ## Build the wasm filter
+	$(STEP) "wasm filter"
+	@scripts/build-wasm.sh
+
+.PHONY: build
+build: wasm ## Build the filter and the prefixway binary (release)
+	$(STEP) "prefixway (release)"
+	@cargo build --release --locked -p prefixway
+
+.PHONY: demo
+demo: build ## Engines, indexer and Envoy on loopback, one workload, three policies, a table (DEMO_ARGS="--keep" and others)
+	$(STEP) "demo"
+	@ENVOY_BIN="$$(scripts/envoy.sh)" "$(or $(CARGO_TARGET_DIR),target)/release/prefixway" demo $(DEMO_ARGS)
+
+.PHONY: test
+test: wasm ## Run every test: units, properties, the filter on wasmtime, the whole path in real Envoy
+	$(STEP) "unit, property, golden and wasmtime tests"
+	@cargo test --locked --workspace --exclude prefixway-e2e
+	$(STEP) "end to end in real Envoy"
+	@ENVOY_BIN="$$(scripts/envoy.sh)" cargo test --locked -p prefixway-e2e
+
+.PHONY: lint
+lint: setup ## Format, clippy and documentation, all warnings are errors
+	@scripts/lint.sh
+
+.PHONY: bench
+bench: wasm ## Run the benchmarks
+	$(STEP) "benchmarks"
+	@cargo bench --locked --workspace --exclude prefixway-e2e
+
+.PHONY: clean
+clean: ## Remove what was built and what was fetched
+	@cargo clean
+	@rm -rf .tools
