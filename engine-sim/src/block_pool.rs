@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  blocks   [0 null][1][2][3] ... [n-1]     references, hash (when full and cached), place in the free queue
-//!  free     ticket -> block                 oldest ticket = evicted next (LRU); a block with references has none
+//!  free     ticket -> block                 lowest ticket = taken next: blocks that cache nothing, then LRU; none while referenced
 //!  cached   hash -> [block, block, ...]     copies in the order they were stored; the first one serves hits
 //! ```
 //!
@@ -24,17 +24,18 @@ struct Block {
     references: u32,
     hash: Option<BlockHash>,
     /// Key in the free queue; `None` while in use.
-    ticket: Option<u64>,
+    ticket: Option<i64>,
 }
 
 /// Fixed number of blocks, some referenced by running requests, the others free (and perhaps still cached).
 #[derive(Debug)]
 pub struct BlockPool {
     blocks: Vec<Block>,
-    free: BTreeMap<u64, BlockId>,
+    free: BTreeMap<i64, BlockId>,
     cached: HashMap<BlockHash, Vec<BlockId>>,
     copies: usize,
-    next_ticket: u64,
+    first_ticket: i64,
+    next_ticket: i64,
 }
 
 impl BlockPool {
@@ -45,6 +46,7 @@ impl BlockPool {
             free: BTreeMap::new(),
             cached: HashMap::new(),
             copies: 0,
+            first_ticket: 0,
             next_ticket: 0,
         };
         for number in 1..num_blocks {
@@ -70,7 +72,10 @@ impl BlockPool {
 
     /// Finds the oldest cached copy of `hash`.
     pub fn lookup(&self, hash: BlockHash) -> Option<BlockId> {
-        self.cached.get(&hash).and_then(|copies| copies.first()).copied()
+        self.cached
+            .get(&hash)
+            .and_then(|copies| copies.first())
+            .copied()
     }
 
     /// Tells whether no request references `id`.
@@ -122,11 +127,16 @@ impl BlockPool {
     }
 
     /// Drops one reference from each of a request's blocks, given in prompt order. Blocks without references join the free queue from
-    /// the last to the first, so that the tail of a chain is evicted before its head.
+    /// the last to the first, so that the tail of a chain is evicted before its head; those that cache nothing go to its front.
     pub fn release(&mut self, chain: &[BlockId]) {
         for &id in chain.iter().rev() {
-            let Some(block) = self.blocks.get_mut(id.0 as usize) else { continue };
-            debug_assert!(block.references > 0, "a block is released once per reference");
+            let Some(block) = self.blocks.get_mut(id.0 as usize) else {
+                continue;
+            };
+            debug_assert!(
+                block.references > 0,
+                "a block is released once per reference"
+            );
             block.references = block.references.saturating_sub(1);
             if block.references == 0 {
                 self.enqueue(id);
@@ -153,9 +163,15 @@ impl BlockPool {
 
     fn enqueue(&mut self, id: BlockId) {
         if let Some(block) = self.blocks.get_mut(id.0 as usize) {
-            block.ticket = Some(self.next_ticket);
-            self.free.insert(self.next_ticket, id);
-            self.next_ticket += 1;
+            let ticket = if block.hash.is_some() {
+                self.next_ticket += 1;
+                self.next_ticket
+            } else {
+                self.first_ticket -= 1;
+                self.first_ticket
+            };
+            block.ticket = Some(ticket);
+            self.free.insert(ticket, id);
         }
     }
 

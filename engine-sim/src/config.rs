@@ -128,7 +128,11 @@ impl EngineConfig {
             refuse("natural_output_tokens", "0".to_owned(), "at least 1")
         } else if timing.chunk_tokens < self.max_running {
             let allowed = "at least max_running, so that all may decode";
-            refuse("timing.chunk_tokens", timing.chunk_tokens.to_string(), allowed)
+            refuse(
+                "timing.chunk_tokens",
+                timing.chunk_tokens.to_string(),
+                allowed,
+            )
         } else if timing.prefill_tokens_per_s.is_nan() || timing.prefill_tokens_per_s < 1.0 {
             let value = timing.prefill_tokens_per_s.to_string();
             refuse("timing.prefill_tokens_per_s", value, "at least 1")
@@ -181,7 +185,10 @@ impl Timing {
         let prefill_s = step.prefill_tokens as f64 / self.prefill_tokens_per_s;
         let decode_ms = match step.decoding {
             0 => 0.0,
-            decoding => self.decode_ms_per_token * (1.0 + self.decode_slowdown_per_running * (decoding - 1) as f64),
+            decoding => {
+                self.decode_ms_per_token
+                    * (1.0 + self.decode_slowdown_per_running * (decoding - 1) as f64)
+            }
         };
         Duration::try_from_secs_f64(prefill_s + decode_ms / 1_000.0).unwrap_or(Duration::MAX)
     }
@@ -257,7 +264,18 @@ mod tests {
             };
             config.binds()
         };
-        assert!(["tcp://*:5557", "tcp://127.0.0.1:0", "tcp://[::]:1", "ipc:///x", "inproc://x"].map(binds).iter().all(|&b| b));
+        assert!(
+            [
+                "tcp://*:5557",
+                "tcp://127.0.0.1:0",
+                "tcp://[::]:1",
+                "ipc:///x",
+                "inproc://x"
+            ]
+            .map(binds)
+            .iter()
+            .all(|&b| b)
+        );
         assert!(!binds("tcp://127.0.0.1:5557"));
     }
 }

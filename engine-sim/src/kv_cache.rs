@@ -39,7 +39,12 @@ impl KvCache {
 
     /// Makes room for `new_tokens` more tokens after `hit` (empty except at admission), and caches every block they fill. `false` (and
     /// nothing changes) when the pool lacks blocks.
-    pub(crate) fn allocate(&mut self, sequence: &mut Sequence, hit: &[BlockId], new_tokens: usize) -> bool {
+    pub(crate) fn allocate(
+        &mut self,
+        sequence: &mut Sequence,
+        hit: &[BlockId],
+        new_tokens: usize,
+    ) -> bool {
         let computed = sequence.computed + hit.len() * self.block_size;
         let target = computed + new_tokens;
         let missing = target
@@ -53,8 +58,12 @@ impl KvCache {
             self.pool.touch(id);
         }
         let mut evicted = Vec::new();
-        let fresh = self.pool.allocate(missing, &mut evicted).unwrap_or_default();
-        self.events.extend(evicted.into_iter().map(KvEvent::Removed));
+        let fresh = self
+            .pool
+            .allocate(missing, &mut evicted)
+            .unwrap_or_default();
+        self.events
+            .extend(evicted.into_iter().map(KvEvent::Removed));
         if !hit.is_empty() && sequence.request.reports_reused && sequence.hit_tokens.is_none() {
             self.announce(sequence, 0, hit.len());
         }
@@ -62,7 +71,10 @@ impl KvCache {
         sequence.cached_blocks += hit.len();
         sequence.computed = computed;
         sequence.blocks.extend(fresh);
-        self.cache_full_blocks(sequence, target.min(sequence.tokens.len()) / self.block_size);
+        self.cache_full_blocks(
+            sequence,
+            target.min(sequence.tokens.len()) / self.block_size,
+        );
         true
     }
 
@@ -114,11 +126,20 @@ impl KvCache {
         let slice = |step: usize| from * step..to * step;
         self.events.push(KvEvent::Stored(BlockStored {
             hashes: sequence.hashes.get(slice(1)).unwrap_or_default().to_vec(),
-            parent: from.checked_sub(1).and_then(|before| sequence.hashes.get(before)).copied(),
-            tokens: sequence.tokens.get(slice(self.block_size)).unwrap_or_default().to_vec(),
+            parent: from
+                .checked_sub(1)
+                .and_then(|before| sequence.hashes.get(before))
+                .copied(),
+            tokens: sequence
+                .tokens
+                .get(slice(self.block_size))
+                .unwrap_or_default()
+                .to_vec(),
             block_size: u32::try_from(self.block_size).unwrap_or(u32::MAX),
             lora: request.scope.lora.clone(),
-            extra_keys: (from..to).map(|position| request.scope.extra_keys(position)).collect(),
+            extra_keys: (from..to)
+                .map(|position| request.scope.extra_keys(position))
+                .collect(),
             session_id: request.session_id.clone(),
         }));
     }

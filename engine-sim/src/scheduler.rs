@@ -43,7 +43,7 @@ pub struct Admission {
 /// What one step computes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Step {
-    work: Vec<(RequestId, usize)>,
+    pub(crate) work: Vec<(RequestId, usize)>,
     /// Prompt tokens to compute (and output tokens again, after a preemption).
     pub prefill_tokens: usize,
     /// Requests that compute one output token.
@@ -156,17 +156,22 @@ impl Scheduler {
     pub fn finish_step(&mut self, step: &Step) -> StepOutcome {
         let mut outcome = StepOutcome::default();
         for &(id, tokens) in &step.work {
-            let Some(position) = self.running.iter().position(|sequence| sequence.id() == id) else {
+            let Some(position) = self.running.iter().position(|sequence| sequence.id() == id)
+            else {
                 continue; // aborted meanwhile
             };
-            let Some(sequence) = self.running.get_mut(position) else { continue };
+            let Some(sequence) = self.running.get_mut(position) else {
+                continue;
+            };
             sequence.computed += tokens;
             if sequence.computed < sequence.tokens.len() {
                 continue;
             }
             let token = sequence.reveal();
             let is_last = sequence.is_finished();
-            outcome.tokens.extend(token.map(|token| Token { id, token, is_last }));
+            outcome
+                .tokens
+                .extend(token.map(|token| Token { id, token, is_last }));
             if is_last {
                 let mut finished = self.running.remove(position);
                 self.cache.release(&mut finished);
@@ -197,7 +202,9 @@ impl Scheduler {
 
     fn admit_waiting(&mut self, step: &mut Step, budget: &mut usize) {
         while *budget > 0 && self.running.len() < self.config.max_running {
-            let Some(mut sequence) = self.waiting.pop_front() else { break };
+            let Some(mut sequence) = self.waiting.pop_front() else {
+                break;
+            };
             let hit = self.cache.find_hit(&sequence);
             let hit_tokens = hit.len() * self.config.block_size as usize;
             let tokens = (sequence.tokens.len() - hit_tokens).min(*budget);

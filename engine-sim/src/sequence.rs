@@ -22,7 +22,13 @@ impl Scope {
     /// Gives the extra keys of the block at `position`, in the order of the wire; `None` when it has none.
     pub fn extra_keys(&self, position: usize) -> Option<Vec<String>> {
         let salt = self.salt.as_ref().filter(|_| position == 0);
-        let keys: Vec<String> = self.lora.iter().map(|lora| &lora.name).chain(salt).cloned().collect();
+        let keys: Vec<String> = self
+            .lora
+            .iter()
+            .map(|lora| &lora.name)
+            .chain(salt)
+            .cloned()
+            .collect();
         (!keys.is_empty()).then_some(keys)
     }
 }
@@ -106,8 +112,18 @@ impl Sequence {
 
     fn hash_full_blocks(&mut self) {
         let known = self.hashes.len();
-        for (position, block) in self.tokens.chunks_exact(self.block_size).enumerate().skip(known) {
-            let hash = block_hash(self.hashes.last().copied(), block, &self.request.scope, position);
+        for (position, block) in self
+            .tokens
+            .chunks_exact(self.block_size)
+            .enumerate()
+            .skip(known)
+        {
+            let hash = block_hash(
+                self.hashes.last().copied(),
+                block,
+                &self.request.scope,
+                position,
+            );
             self.hashes.push(hash);
         }
     }
@@ -115,14 +131,23 @@ impl Sequence {
 
 /// `XXH3-64(parent as 8 LE bytes, 0 at the start || ids as u32 LE || per extra key: tag, length as u64 LE, bytes)`, tag `l` for the adapter, `s` for
 /// the salt. Like vLLM's hash it depends on nothing of the engine, so equal prompts have equal hashes on all engines; it is not vLLM's SHA-256.
-fn block_hash(parent: Option<BlockHash>, tokens: &[u32], scope: &Scope, position: usize) -> BlockHash {
+fn block_hash(
+    parent: Option<BlockHash>,
+    tokens: &[u32],
+    scope: &Scope,
+    position: usize,
+) -> BlockHash {
     let mut state = Xxh3::new();
     state.update(&parent.map_or(0, |hash| hash.0).to_le_bytes());
     for token in tokens {
         state.update(&token.to_le_bytes());
     }
     let lora = scope.lora.as_ref().map(|lora| (b'l', &lora.name));
-    let salt = scope.salt.as_ref().filter(|_| position == 0).map(|salt| (b's', salt));
+    let salt = scope
+        .salt
+        .as_ref()
+        .filter(|_| position == 0)
+        .map(|salt| (b's', salt));
     for (tag, key) in lora.into_iter().chain(salt) {
         state.update(&[tag]);
         state.update(&(key.len() as u64).to_le_bytes());
@@ -137,7 +162,10 @@ mod tests {
 
     fn hashes(salt: Option<&str>, lora: Option<&str>, tokens: Vec<u32>) -> Vec<BlockHash> {
         let scope = Scope {
-            lora: lora.map(|name| Lora { id: 1, name: name.to_owned() }),
+            lora: lora.map(|name| Lora {
+                id: 1,
+                name: name.to_owned(),
+            }),
             salt: salt.map(str::to_owned),
         };
         let request = Request {
@@ -176,7 +204,13 @@ mod tests {
 
     #[test]
     fn extra_keys_name_the_adapter_everywhere_and_the_salt_once() {
-        let scope = Scope { lora: Some(Lora { id: 1, name: "a".into() }), salt: Some("s".into()) };
+        let scope = Scope {
+            lora: Some(Lora {
+                id: 1,
+                name: "a".into(),
+            }),
+            salt: Some("s".into()),
+        };
         assert_eq!(scope.extra_keys(0).unwrap(), ["a", "s"]);
         assert_eq!(scope.extra_keys(1).unwrap(), ["a"]);
         assert_eq!(Scope::default().extra_keys(0), None);

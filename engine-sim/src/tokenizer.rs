@@ -8,8 +8,9 @@ use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Words of the generated text; plain ASCII, so that any tokenizer spells them.
 const WORDS: [&str; 32] = [
-    "the", "cache", "holds", "a", "block", "of", "every", "prefix", "and", "request", "that", "reads", "its", "first", "token", "waits",
-    "for", "one", "engine", "to", "answer", "with", "short", "words", "while", "another", "keeps", "some", "memory", "free", "in", "order",
+    "the", "cache", "holds", "a", "block", "of", "every", "prefix", "and", "request", "that",
+    "reads", "its", "first", "token", "waits", "for", "one", "engine", "to", "answer", "with",
+    "short", "words", "while", "another", "keeps", "some", "memory", "free", "in", "order",
 ];
 
 /// Why a model folder or a text can't be used.
@@ -82,7 +83,9 @@ impl Tokenizer {
     /// # Errors
     /// [`TokenizerError::Tokenize`].
     pub fn decode(&self, ids: &[u32]) -> Result<String, TokenizerError> {
-        self.inner.decode(ids, true).map_err(TokenizerError::Tokenize)
+        self.inner
+            .decode(ids, true)
+            .map_err(TokenizerError::Tokenize)
     }
 
     /// Gives pseudo-random words as `count` token ids, a function of the arguments only. The ids are a prefix of what the tokenizer makes of
@@ -90,7 +93,12 @@ impl Tokenizer {
     ///
     /// # Errors
     /// [`TokenizerError::Tokenize`].
-    pub fn generate(&self, prompt: &[u32], seed: u64, count: usize) -> Result<Vec<u32>, TokenizerError> {
+    pub fn generate(
+        &self,
+        prompt: &[u32],
+        seed: u64,
+        count: usize,
+    ) -> Result<Vec<u32>, TokenizerError> {
         let bytes: Vec<u8> = prompt.iter().flat_map(|id| id.to_le_bytes()).collect();
         let mut state = xxh3_64_with_seed(&bytes, seed);
         let mut text = String::new();
@@ -119,7 +127,12 @@ impl Tokenizer {
         let mut stream = self.inner.decode_stream(true);
         let pieces = tokens
             .iter()
-            .map(|&id| Ok(stream.step(id).map_err(TokenizerError::Tokenize)?.unwrap_or_default()))
+            .map(|&id| {
+                Ok(stream
+                    .step(id)
+                    .map_err(TokenizerError::Tokenize)?
+                    .unwrap_or_default())
+            })
             .collect::<Result<_, TokenizerError>>()?;
         Ok(Output { tokens, pieces })
     }
@@ -130,7 +143,8 @@ mod tests {
     use super::*;
 
     fn tinybpe() -> Tokenizer {
-        Tokenizer::from_model_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tinybpe")).unwrap()
+        Tokenizer::from_model_dir(&Path::new(env!("CARGO_MANIFEST_DIR")).join("models/tinybpe"))
+            .unwrap()
     }
 
     #[test]
@@ -150,7 +164,9 @@ mod tests {
     fn pieces_join_to_the_text_even_inside_characters() {
         let tokenizer = tinybpe();
         let text = "日本 ok 👩\u{200d}👩";
-        let output = tokenizer.output(tokenizer.encode(text, false).unwrap()).unwrap();
+        let output = tokenizer
+            .output(tokenizer.encode(text, false).unwrap())
+            .unwrap();
         assert_eq!(output.pieces.concat(), text);
         assert!(output.pieces.iter().any(String::is_empty));
     }

@@ -14,7 +14,12 @@ fn the_null_block_is_never_handed_out() {
     assert_eq!(pool.capacity(), 3);
     assert!(pool.allocate(4, &mut Vec::new()).is_none());
     assert_eq!(pool.free_count(), 3, "a refused allocation takes nothing");
-    assert!(!pool.allocate(3, &mut Vec::new()).unwrap().contains(&BlockId(0)));
+    assert!(
+        !pool
+            .allocate(3, &mut Vec::new())
+            .unwrap()
+            .contains(&BlockId(0))
+    );
 }
 
 #[test]
@@ -26,6 +31,18 @@ fn the_tail_of_a_freed_chain_is_evicted_first() {
     pool.allocate(2, &mut evicted);
     assert_eq!(evicted, [BlockHash(3), BlockHash(2)]);
     assert!(pool.lookup(BlockHash(1)).is_some());
+}
+
+#[test]
+fn a_freed_block_that_caches_nothing_is_taken_first() {
+    let mut pool = BlockPool::new(4);
+    let chain = filled(&mut pool, &[1, 2]);
+    let partial = pool.allocate(1, &mut Vec::new()).unwrap();
+    pool.release(&chain);
+    pool.release(&partial);
+    let mut evicted = Vec::new();
+    assert_eq!(pool.allocate(1, &mut evicted).unwrap(), partial);
+    assert!(evicted.is_empty());
 }
 
 #[test]
@@ -80,5 +97,8 @@ fn reset_waits_until_nothing_is_held() {
     assert_eq!(pool.cached_count(), 0);
     let mut evicted = Vec::new();
     pool.allocate(2, &mut evicted);
-    assert!(evicted.is_empty(), "a reset block has nothing left to evict");
+    assert!(
+        evicted.is_empty(),
+        "a reset block has nothing left to evict"
+    );
 }

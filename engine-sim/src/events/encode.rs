@@ -56,7 +56,10 @@ fn stored_event(out: &mut Writer, stored: &BlockStored) {
     }
     out.string("token_ids");
     out.array(stored.tokens.len());
-    stored.tokens.iter().for_each(|&token| out.uint(u64::from(token)));
+    stored
+        .tokens
+        .iter()
+        .for_each(|&token| out.uint(u64::from(token)));
     out.string("block_size");
     out.uint(u64::from(stored.block_size));
     out.string("lora_id");
@@ -136,11 +139,19 @@ impl Writer {
     }
 
     fn array(&mut self, length: usize) {
-        if length < 16 { self.short_header(0x90, length) } else { self.long_header(0xdc, length) }
+        if length < 16 {
+            self.short_header(0x90, length)
+        } else {
+            self.long_header(0xdc, length)
+        }
     }
 
     fn map(&mut self, length: usize) {
-        if length < 16 { self.short_header(0x80, length) } else { self.long_header(0xde, length) }
+        if length < 16 {
+            self.short_header(0x80, length)
+        } else {
+            self.long_header(0xde, length)
+        }
     }
 
     fn entry_str(&mut self, key: &str, value: &str) {
@@ -159,7 +170,8 @@ impl Writer {
             self.bytes.extend(short.to_be_bytes());
         } else {
             self.bytes.push(marker + 1);
-            self.bytes.extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
+            self.bytes
+                .extend(u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());
         }
     }
 }

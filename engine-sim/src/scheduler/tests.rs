@@ -27,7 +27,13 @@ fn drain(scheduler: &mut Scheduler) -> (Vec<Admission>, Vec<RequestId>, Vec<KvEv
     while let Some(step) = scheduler.schedule() {
         let outcome = scheduler.finish_step(&step);
         admissions.extend(step.admitted);
-        finished.extend(outcome.tokens.iter().filter(|token| token.is_last).map(|token| token.id));
+        finished.extend(
+            outcome
+                .tokens
+                .iter()
+                .filter(|token| token.is_last)
+                .map(|token| token.id),
+        );
         events.extend(outcome.events);
     }
     (admissions, finished, events)
@@ -86,7 +92,10 @@ fn equal_prompts_in_one_step_share_blocks() {
         scheduler.submit(request(id, 0..9, 2));
     }
     let (admissions, _, events) = drain(&mut scheduler);
-    let hits: Vec<_> = admissions.iter().map(|admission| admission.hit_tokens).collect();
+    let hits: Vec<_> = admissions
+        .iter()
+        .map(|admission| admission.hit_tokens)
+        .collect();
     assert_eq!(hits, [0, 8, 8]);
     assert_eq!(stored(&events), [2]);
 }
@@ -98,7 +107,10 @@ fn requests_finish_in_order_of_arrival_when_only_one_may_run() {
         scheduler.submit(request(id, id as u32 * 100..id as u32 * 100 + 5, 3));
     }
     assert_eq!(scheduler.stats().waiting, 3);
-    assert_eq!(drain(&mut scheduler).1, [RequestId(0), RequestId(1), RequestId(2)]);
+    assert_eq!(
+        drain(&mut scheduler).1,
+        [RequestId(0), RequestId(1), RequestId(2)]
+    );
 }
 
 #[test]
