@@ -33,10 +33,8 @@ demo: build ## Engines, indexer and Envoy on loopback, one workload, three polic
 
 .PHONY: test
 test: wasm ## Run every test: units, properties, the filter on wasmtime, the whole path in real Envoy
-	$(STEP) "unit, property, golden and wasmtime tests"
-	@cargo test --locked --workspace --exclude prefixway-e2e
-	$(STEP) "end to end in real Envoy"
-	@ENVOY_BIN="$$(scripts/envoy.sh)" cargo test --locked -p prefixway-e2e
+	$(STEP) "tests (about ten minutes the first time)"
+	@ENVOY_BIN="$$(scripts/envoy.sh)" cargo test --locked --workspace
 
 .PHONY: lint
 lint: setup ## Format, clippy and documentation, all warnings are errors
@@ -45,7 +43,7 @@ lint: setup ## Format, clippy and documentation, all warnings are errors
 .PHONY: bench
 bench: wasm ## Run the benchmarks
 	$(STEP) "benchmarks"
-	@cargo bench --locked --workspace --exclude prefixway-e2e
+	@cargo bench --locked --workspace
 
 .PHONY: clean
 clean: ## Remove what was built and what was fetched

@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Shared by the scripts in this folder; sourced, never run.
 # Messages go to stderr, results (a path, a word) to stdout.
 

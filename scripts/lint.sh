@@ -21,7 +21,7 @@ else
 fi
 
 step "documentation"
-RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
+RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
 if have cargo-deny; then
     step "licences, sources and duplicates"

@@ -1,1 +1,3 @@
-//! placeholder
+//! Prefixway's indexer as a library, and its command line.
+
+pub mod demo;

@@ -15,7 +15,7 @@ pub struct HolderId(pub u32);
 pub enum Tier {
     /// Accelerator memory (`GPU`, absent or empty).
     Gpu,
-    /// Host memory (`CPU`).
+    /// Host memory (`CPU`, `CPU_TIER1`).
     Cpu,
     /// Local or shared storage (`STORAGE`, `DISK`).
     Disk,
@@ -31,9 +31,13 @@ impl Tier {
             return Some(Self::Gpu);
         };
         let is = |word: &str| name.eq_ignore_ascii_case(word);
+        let starts = |word: &str| {
+            name.get(..word.len())
+                .is_some_and(|head| head.eq_ignore_ascii_case(word))
+        };
         if name.is_empty() || is("gpu") || is("device") || is("hbm") {
             Some(Self::Gpu)
-        } else if is("cpu") || is("host") || is("dram") {
+        } else if is("cpu") || is("host") || is("dram") || starts("cpu_") {
             Some(Self::Cpu)
         } else if is("disk") || is("storage") || is("ssd") || is("nvme") {
             Some(Self::Disk)
@@ -69,6 +73,7 @@ mod tests {
             (Some(""), Some(Tier::Gpu)),
             (Some("GPU"), Some(Tier::Gpu)),
             (Some("cpu"), Some(Tier::Cpu)),
+            (Some("CPU_TIER1"), Some(Tier::Cpu)),
             (Some("Storage"), Some(Tier::Disk)),
             (Some("tape"), None),
         ] {

@@ -9,5 +9,13 @@
 //! time and seeds come in as arguments. The crate compiles for the host and for `wasm32-unknown-unknown`.
 
 pub mod endpoint;
+pub mod event;
 pub mod hash;
+pub mod index;
+pub mod load;
+pub mod proto;
 pub mod rung;
+pub mod schedule;
+pub mod sequence;
+pub mod snapshot;
+pub mod text;

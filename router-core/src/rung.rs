@@ -23,7 +23,7 @@ pub fn stride(depth: u32) -> u32 {
 
 /// Whether the index keeps an entry at `depth` chunks (from 1).
 pub fn is_rung(depth: u32) -> bool {
-    depth > 0 && depth % stride(depth) == 0
+    depth > 0 && depth.is_multiple_of(stride(depth))
 }
 
 /// The first rung at or after `depth`.

@@ -1,0 +1,215 @@
+//! Choosing endpoints.
+//!
+//! ```text
+//!   ttft(e) = (queued_prefill(e) + beta * uncached(e)) / prefill_rate(e)        lowest wins
+//! ```
+//!
+//! `queued_prefill` are prompt tokens sent to the endpoint and not yet prefilled, `uncached` those of this prompt that it does not
+//! hold. `beta` = 2 makes a hit worth more than the wait it saves once, because the copy made by a miss displaces others; mean TTFT
+//! is then within 10 % of a clairvoyant greedy choice (simulation on public traces). Costs are compared in whole milliseconds; equal ones by
+//! requests in flight, then at random by the seed. Unknown load counts as the mean of the known ones when that is more.
+
+use crate::{
+    load::EndpointLoad,
+    snapshot::{Credit, EndpointInfo, EndpointKey, Role},
+};
+
+/// `beta` when the policy has none.
+pub const DEFAULT_BETA: f64 = 2.0;
+
+/// Prefill rate when no candidate's is known.
+pub const DEFAULT_PREFILL_TOKENS_PER_S: f64 = 8_000.0;
+
+/// Most endpoints in a ranking.
+pub const MAX_CHOICES: usize = 3;
+
+/// Phase the endpoint is wanted for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Prefill and decode in one place, or the decode leg.
+    #[default]
+    Decode,
+    /// The prefill leg.
+    Prefill,
+}
+
+/// What a request needs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Need<'a> {
+    /// Profile id of the model; empty = any.
+    pub model: &'a str,
+    /// Adapter, when not the base model.
+    pub adapter: Option<&'a str>,
+    /// Pool; empty = any.
+    pub pool: &'a str,
+    /// Phase.
+    pub phase: Phase,
+    /// Tokens of the prompt, estimated.
+    pub prompt_tokens: u32,
+    /// Weight of uncached tokens.
+    pub beta: f64,
+}
+
+/// An endpoint with what is known of it for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate<'a> {
+    /// The endpoint.
+    pub endpoint: &'a EndpointInfo,
+    /// Number of its shard.
+    pub shard: usize,
+    /// What it holds of the prompt.
+    pub credit: Credit,
+    /// Its load.
+    pub load: EndpointLoad,
+}
+
+/// Why a candidate stands where it does.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Explanation {
+    /// Identity.
+    pub key: EndpointKey,
+    /// Address as Envoy spells it.
+    pub address: String,
+    /// Data-parallel rank.
+    pub rank: Option<u32>,
+    /// Number of its shard.
+    pub shard: usize,
+    /// What it holds of the prompt.
+    pub credit: Credit,
+    /// Tokens it would have to compute.
+    pub uncached_tokens: u32,
+    /// Tokens that wait before this prompt (the assumed ones when load is unknown).
+    pub queued_prefill_tokens: u64,
+    /// Requests in flight.
+    pub in_flight: u32,
+    /// Whether its load is known.
+    pub load_is_known: bool,
+    /// Prefill rate reckoned with.
+    pub prefill_tokens_per_s: f64,
+    /// Cost in milliseconds.
+    pub cost_ms: f64,
+    /// Work until the first token without `beta`, in milliseconds.
+    pub ttft_ms: f64,
+}
+
+/// Whether an endpoint may serve the request at all: healthy, of the model, pool and phase, and with the adapter.
+pub fn is_eligible(endpoint: &EndpointInfo, need: &Need<'_>) -> bool {
+    let has_adapter = |adapter| {
+        endpoint.adapters.is_empty() || endpoint.adapters.iter().any(|name| name == adapter)
+    };
+    endpoint.healthy
+        && (need.model.is_empty() || endpoint.model.is_empty() || endpoint.model == need.model)
+        && (need.pool.is_empty() || endpoint.pool == need.pool)
+        && need.adapter.is_none_or(has_adapter)
+        && match need.phase {
+            Phase::Decode => endpoint.role != Role::Prefill,
+            Phase::Prefill => endpoint.role != Role::Decode,
+        }
+}
+
+/// Orders the eligible candidates, best first. The result depends on nothing but the arguments, and not on their order.
+pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Explanation> {
+    let eligible = || {
+        candidates
+            .iter()
+            .filter(|candidate| is_eligible(candidate.endpoint, need))
+    };
+    let mean_rate =
+        mean(eligible().filter_map(|candidate| candidate.endpoint.prefill_tokens_per_s));
+    let known = || {
+        eligible()
+            .map(|candidate| candidate.load)
+            .filter(|load| load.is_known)
+    };
+    let mean_queued =
+        mean(known().map(|load| load.usage.queued_prefill_tokens as f64)).unwrap_or(0.0);
+    let mean_in_flight = mean(known().map(|load| f64::from(load.usage.in_flight))).unwrap_or(0.0);
+    let beta = if need.beta.is_finite() && need.beta > 0.0 {
+        need.beta
+    } else {
+        DEFAULT_BETA
+    };
+
+    let mut ranking: Vec<Explanation> = eligible()
+        .map(|candidate| {
+            let rate = candidate
+                .endpoint
+                .prefill_tokens_per_s
+                .or(mean_rate)
+                .unwrap_or(DEFAULT_PREFILL_TOKENS_PER_S);
+            let load = candidate.load;
+            let (mut queued, mut in_flight) = (
+                load.usage.queued_prefill_tokens as f64,
+                f64::from(load.usage.in_flight),
+            );
+            if !load.is_known {
+                queued = queued.max(mean_queued);
+                in_flight = in_flight.max(mean_in_flight);
+            }
+            let uncached_tokens = need.prompt_tokens.saturating_sub(candidate.credit.tokens());
+            let work_ms =
+                |weight: f64| 1_000.0 * (queued + weight * f64::from(uncached_tokens)) / rate;
+            Explanation {
+                key: candidate.endpoint.key,
+                address: candidate.endpoint.address.clone(),
+                rank: candidate.endpoint.rank,
+                shard: candidate.shard,
+                credit: candidate.credit,
+                uncached_tokens,
+                queued_prefill_tokens: whole(queued),
+                in_flight: u32::try_from(whole(in_flight)).unwrap_or(u32::MAX),
+                load_is_known: load.is_known,
+                prefill_tokens_per_s: rate,
+                cost_ms: work_ms(beta),
+                ttft_ms: work_ms(1.0),
+            }
+        })
+        .collect();
+    ranking.sort_by_cached_key(|candidate| {
+        (
+            whole(candidate.cost_ms),
+            candidate.in_flight,
+            scatter(candidate.key, seed),
+            candidate.key,
+        )
+    });
+    ranking
+}
+
+/// The endpoints to try, best first, at most [`MAX_CHOICES`]. A retry keeps the request's headers, the rank among them, so those after the first
+/// are only endpoints of the same rank, or without ranks when the first has none.
+pub fn choices(ranking: &[Explanation]) -> impl Iterator<Item = &Explanation> {
+    let rank = ranking.first().and_then(|best| best.rank);
+    ranking
+        .iter()
+        .filter(move |candidate| candidate.rank == rank)
+        .take(MAX_CHOICES)
+}
+
+fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
+    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
+    (count > 0).then(|| sum / f64::from(count))
+}
+
+/// Nearest whole number; negative and NaN are 0.
+fn whole(value: f64) -> u64 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates, NaN is 0"
+    )]
+    let whole = value.round() as u64;
+    whole
+}
+
+/// A random order of endpoints that differs from seed to seed (splitmix64).
+fn scatter(key: EndpointKey, seed: u64) -> u64 {
+    let mut z =
+        (key.0 ^ seed.wrapping_mul(0x9E37_79B9_7F4A_7C15)).wrapping_add(0x9E37_79B9_7F4A_7C15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,294 @@
+//! Invariants of the ranking.
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::{load::Usage, proto, snapshot::Endpoints};
+
+fn endpoint(name: &str) -> proto::Endpoint {
+    proto::Endpoint {
+        address: name.into(),
+        healthy: true,
+        pool: "p".into(),
+        model: "m".into(),
+        prefill_tokens_per_s: 1_000.0,
+        ..proto::Endpoint::default()
+    }
+}
+
+fn endpoints(list: Vec<proto::Endpoint>) -> Endpoints {
+    Endpoints::from_message(&proto::Endpoints {
+        revision: 1,
+        endpoints: list,
+    })
+}
+
+fn need() -> Need<'static> {
+    Need {
+        model: "m",
+        adapter: None,
+        pool: "p",
+        phase: Phase::Decode,
+        prompt_tokens: 1_000,
+        beta: 2.0,
+    }
+}
+
+fn load(queued_prefill_tokens: u64, in_flight: u32) -> EndpointLoad {
+    EndpointLoad {
+        usage: Usage {
+            in_flight,
+            queued_prefill_tokens,
+        },
+        is_known: true,
+        ..EndpointLoad::default()
+    }
+}
+
+fn candidates<'a>(endpoints: &'a Endpoints, of: &[(u32, EndpointLoad)]) -> Vec<Candidate<'a>> {
+    endpoints
+        .list()
+        .iter()
+        .zip(of)
+        .map(|(endpoint, &(tokens, load))| Candidate {
+            endpoint,
+            shard: 0,
+            credit: Credit {
+                by_tier: [tokens, 0, 0],
+                speculative: 0,
+            },
+            load,
+        })
+        .collect()
+}
+
+fn order(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<String> {
+    rank(candidates, need, seed)
+        .into_iter()
+        .map(|candidate| candidate.address)
+        .collect()
+}
+
+#[test]
+fn the_cost_is_queue_plus_beta_uncached_over_rate() {
+    let endpoints = endpoints(vec![
+        endpoint("cached"),
+        endpoint("idle"),
+        proto::Endpoint {
+            prefill_tokens_per_s: 4_000.0,
+            ..endpoint("fast")
+        },
+    ]);
+    let all = candidates(
+        &endpoints,
+        &[(800, load(1_500, 3)), (0, load(0, 0)), (0, load(1_000, 1))],
+    );
+    let ranking = rank(&all, &need(), 1);
+    let costs: Vec<_> = ranking
+        .iter()
+        .map(|candidate| {
+            (
+                candidate.address.as_str(),
+                whole(candidate.cost_ms),
+                whole(candidate.ttft_ms),
+            )
+        })
+        .collect();
+    assert_eq!(
+        costs,
+        [
+            ("fast", 750, 500),
+            ("cached", 1_900, 1_700),
+            ("idle", 2_000, 1_000)
+        ]
+    );
+    assert_eq!(ranking[1].uncached_tokens, 200);
+}
+
+#[test]
+fn only_eligible_endpoints_are_ranked() {
+    let with = |name: &str, change: fn(&mut proto::Endpoint)| {
+        let mut endpoint = endpoint(name);
+        change(&mut endpoint);
+        endpoint
+    };
+    let endpoints = endpoints(vec![
+        endpoint("good"),
+        with("sick", |e| e.healthy = false),
+        with("other pool", |e| e.pool = "q".into()),
+        with("other model", |e| e.model = "n".into()),
+        with("prefill", |e| e.role = "prefill".into()),
+        with("adapter b", |e| e.adapters = vec!["b".into()]),
+        with("adapter a", |e| e.adapters = vec!["a".into()]),
+    ]);
+    let idle = [(0, load(0, 0)); 7];
+    let all = candidates(&endpoints, &idle);
+    let sorted = |need: &Need<'_>| {
+        let mut names = order(&all, need, 3);
+        names.sort();
+        names
+    };
+    assert_eq!(sorted(&need()), ["adapter a", "adapter b", "good"]);
+    assert_eq!(
+        sorted(&Need {
+            adapter: Some("a"),
+            ..need()
+        }),
+        ["adapter a", "good"]
+    );
+    assert_eq!(
+        sorted(&Need {
+            phase: Phase::Prefill,
+            adapter: Some("a"),
+            ..need()
+        }),
+        ["adapter a", "good", "prefill"]
+    );
+    assert_eq!(
+        sorted(&Need {
+            pool: "none",
+            ..need()
+        }),
+        [""; 0]
+    );
+}
+
+#[test]
+fn unknown_load_is_not_idle() {
+    let endpoints = endpoints(vec![
+        endpoint("unknown"),
+        endpoint("light"),
+        endpoint("heavy"),
+    ]);
+    let unknown = EndpointLoad {
+        is_known: false,
+        ..load(0, 0)
+    };
+    let all = candidates(
+        &endpoints,
+        &[(0, unknown), (0, load(100, 1)), (0, load(900, 5))],
+    );
+    let ranking = rank(&all, &need(), 1);
+    assert_eq!(
+        ranking
+            .iter()
+            .map(|candidate| candidate.address.as_str())
+            .collect::<Vec<_>>(),
+        ["light", "unknown", "heavy"]
+    );
+    assert_eq!(
+        (ranking[1].queued_prefill_tokens, ranking[1].in_flight),
+        (500, 3)
+    );
+    // A known own queue counts when it is longer than the mean.
+    let all = candidates(
+        &endpoints,
+        &[
+            (
+                0,
+                EndpointLoad {
+                    is_known: false,
+                    ..load(5_000, 9)
+                },
+            ),
+            (0, load(100, 1)),
+            (0, load(900, 5)),
+        ],
+    );
+    assert_eq!(order(&all, &need(), 1), ["light", "heavy", "unknown"]);
+}
+
+#[test]
+fn equal_costs_go_to_the_fewest_in_flight_and_then_by_seed() {
+    let endpoints = endpoints(vec![endpoint("a"), endpoint("b"), endpoint("c")]);
+    let all = candidates(
+        &endpoints,
+        &[(0, load(0, 4)), (0, load(0, 2)), (0, load(0, 2))],
+    );
+    let firsts: std::collections::BTreeSet<_> = (0..20)
+        .map(|seed| order(&all, &need(), seed)[0].clone())
+        .collect();
+    assert_eq!(firsts.into_iter().collect::<Vec<_>>(), ["b", "c"]);
+    let idle = candidates(&endpoints, &[(0, load(0, 0)); 3]);
+    let mut wins = std::collections::BTreeMap::new();
+    for seed in 0..3_000 {
+        *wins
+            .entry(order(&idle, &need(), seed)[0].clone())
+            .or_insert(0u32) += 1;
+    }
+    assert!(
+        wins.values().all(|&count| (850..1_150).contains(&count)),
+        "{wins:?}"
+    );
+}
+
+#[test]
+fn later_choices_share_the_rank_of_the_first() {
+    let ranked = |name: &str, rank| proto::Endpoint {
+        rank,
+        ..endpoint(name)
+    };
+    let endpoints = endpoints(vec![
+        ranked("a", Some(1)),
+        ranked("b", Some(0)),
+        ranked("c", None),
+        ranked("d", Some(1)),
+        ranked("e", Some(1)),
+        ranked("f", Some(1)),
+    ]);
+    let all = candidates(
+        &endpoints,
+        &[0, 10, 20, 30, 40, 50].map(|queued| (0, load(queued, 0))),
+    );
+    let ranking = rank(&all, &need(), 1);
+    assert_eq!(
+        choices(&ranking)
+            .map(|choice| choice.address.as_str())
+            .collect::<Vec<_>>(),
+        ["a", "d", "e"]
+    );
+    assert_eq!(
+        choices(&ranking[2..]).count(),
+        1,
+        "without rank only others without rank"
+    );
+    assert_eq!(choices(&[]).count(), 0);
+}
+
+proptest! {
+    #[test]
+    fn order_of_arguments_does_not_matter_and_more_work_never_helps(
+        states in prop::collection::vec((0u32..1_500, 0u64..3_000, 0u32..5, any::<bool>(), 0usize..3), 1..8),
+        seed in any::<u64>(),
+        more in 1u64..5_000,
+    ) {
+        let rates = [0.0, 500.0, 4_000.0];
+        let list = states.iter().enumerate().map(|(at, state)| proto::Endpoint {
+            prefill_tokens_per_s: rates[state.4],
+            ..endpoint(&format!("e{at}"))
+        });
+        let endpoints = endpoints(list.collect());
+        let of: Vec<_> = states.iter().map(|&(tokens, queued, in_flight, is_known, _)| {
+            (tokens, EndpointLoad { is_known, ..load(queued, in_flight) })
+        }).collect();
+        let mut all = candidates(&endpoints, &of);
+        let ranking = rank(&all, &need(), seed);
+        prop_assert_eq!(ranking.len(), states.len());
+        for pair in ranking.windows(2) {
+            prop_assert!(whole(pair[0].cost_ms) <= whole(pair[1].cost_ms));
+        }
+        all.reverse();
+        prop_assert_eq!(&rank(&all, &need(), seed), &ranking);
+        // A longer queue on one endpoint that is known never moves it up.
+        let place = |ranking: &[Explanation], key| ranking.iter().position(|candidate| candidate.key == key);
+        let index = all.iter().position(|candidate| candidate.load.is_known);
+        if let Some(candidate) = index.and_then(|index| all.get_mut(index)) {
+            candidate.load.usage.queued_prefill_tokens += more;
+            let key = candidate.endpoint.key;
+            let all_known = all.iter().all(|candidate| candidate.load.is_known);
+            if all_known {
+                prop_assert!(place(&rank(&all, &need(), seed), key) >= place(&ranking, key));
+            }
+        }
+    }
+}

@@ -1,0 +1,237 @@
+//! Endpoints of a shard, with their live holders.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::sets::MAX_HOLDERS;
+use crate::{
+    endpoint::{EndpointId, HolderId, Tier},
+    proto,
+};
+
+/// Identity of an endpoint that is the same in every shard, epoch and gateway: XXH3-64 of its address and rank.
+///
+/// Load and decisions are kept by key, so they survive a restart of the indexer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EndpointKey(pub u64);
+
+impl EndpointKey {
+    /// The key of an address as Envoy spells it and a data-parallel rank:
+    /// XXH3-64(address || 0 || rank + 1 as u64 LE, or 0 without rank), seed 0.
+    pub fn new(address: &str, rank: Option<u32>) -> Self {
+        let mut bytes = Vec::with_capacity(address.len() + 9);
+        bytes.extend_from_slice(address.as_bytes());
+        bytes.push(0);
+        bytes.extend_from_slice(&rank.map_or(0, |rank| u64::from(rank) + 1).to_le_bytes());
+        Self(xxh3_64(&bytes))
+    }
+}
+
+/// Phases an endpoint serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Role {
+    /// Prefill and decode.
+    #[default]
+    Both,
+    /// Prefill only.
+    Prefill,
+    /// Decode only.
+    Decode,
+}
+
+impl Role {
+    /// Reads the role on the wire; unknown words mean [`Role::Both`].
+    pub fn from_name(name: &str) -> Self {
+        match name {
+            "prefill" => Self::Prefill,
+            "decode" => Self::Decode,
+            _ => Self::Both,
+        }
+    }
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct EndpointInfo {
+    /// Number within the shard and epoch.
+    pub id: EndpointId,
+    /// Identity across shards and epochs.
+    pub key: EndpointKey,
+    /// `ip:port`, IPv6 in brackets.
+    pub address: String,
+    /// Data-parallel rank, when the engine takes it by header.
+    pub rank: Option<u32>,
+    /// Phases it serves.
+    pub role: Role,
+    /// Pool it belongs to.
+    pub pool: String,
+    /// Accelerator class; empty = unknown.
+    pub accelerator: String,
+    /// Whether requests may be sent to it.
+    pub healthy: bool,
+    /// Prefill rate in tokens per second, when it is known.
+    pub prefill_tokens_per_s: Option<f64>,
+    /// Tokens per block; 0 = unknown.
+    pub block_size: u32,
+    /// Profile id of its model.
+    pub model: String,
+    /// Adapters it serves; empty = all of the model's.
+    pub adapters: Vec<String>,
+    /// State of its events.
+    pub state: String,
+}
+
+impl EndpointInfo {
+    /// Tokens floored to whole blocks.
+    pub fn whole_blocks(&self, tokens: u32) -> u32 {
+        tokens
+            .checked_rem(self.block_size)
+            .map_or(tokens, |rest| tokens - rest)
+    }
+}
+
+/// All endpoints of a shard.
+#[derive(Clone, Debug, Default)]
+pub struct Endpoints {
+    revision: u64,
+    list: Vec<EndpointInfo>,
+    /// By holder id: place in `list` and tier; `None` = dead.
+    holders: Vec<Option<(u32, Tier)>>,
+}
+
+impl Endpoints {
+    /// Reads a message. Endpoints without address, and holders with an unknown tier or an id beyond the limit, are left out.
+    pub fn from_message(message: &proto::Endpoints) -> Self {
+        let mut endpoints = Self {
+            revision: message.revision,
+            ..Self::default()
+        };
+        for endpoint in message
+            .endpoints
+            .iter()
+            .filter(|endpoint| !endpoint.address.is_empty())
+        {
+            let place = u32::try_from(endpoints.list.len()).unwrap_or(u32::MAX);
+            for holder in &endpoint.holders {
+                let tier = Tier::from_medium(Some(&holder.tier));
+                if let Some(tier) = tier.filter(|_| holder.id < MAX_HOLDERS) {
+                    let id = holder.id as usize;
+                    if endpoints.holders.len() <= id {
+                        endpoints.holders.resize(id + 1, None);
+                    }
+                    if let Some(slot) = endpoints.holders.get_mut(id) {
+                        *slot = Some((place, tier));
+                    }
+                }
+            }
+            endpoints.list.push(info(endpoint));
+        }
+        endpoints
+    }
+
+    /// Grows with each change.
+    pub fn revision(&self) -> u64 {
+        self.revision
+    }
+
+    /// Endpoints in order of the message.
+    pub fn list(&self) -> &[EndpointInfo] {
+        &self.list
+    }
+
+    /// Place in [`Self::list`] and tier of a holder; `None` when it is dead.
+    pub fn holder(&self, id: HolderId) -> Option<(usize, Tier)> {
+        let (place, tier) = (*self.holders.get(id.0 as usize)?)?;
+        Some((place as usize, tier))
+    }
+
+    /// Place in [`Self::list`] of an endpoint. Costs a step per endpoint, as the next.
+    pub fn place_of(&self, key: EndpointKey) -> Option<usize> {
+        self.list.iter().position(|endpoint| endpoint.key == key)
+    }
+
+    /// Endpoint of an id.
+    pub fn by_id(&self, id: EndpointId) -> Option<&EndpointInfo> {
+        self.list.iter().find(|endpoint| endpoint.id == id)
+    }
+}
+
+fn info(endpoint: &proto::Endpoint) -> EndpointInfo {
+    let rate = endpoint.prefill_tokens_per_s;
+    EndpointInfo {
+        id: EndpointId(endpoint.id),
+        key: EndpointKey::new(&endpoint.address, endpoint.rank),
+        address: endpoint.address.clone(),
+        rank: endpoint.rank,
+        role: Role::from_name(&endpoint.role),
+        pool: endpoint.pool.clone(),
+        accelerator: endpoint.accelerator.clone(),
+        healthy: endpoint.healthy,
+        prefill_tokens_per_s: (rate.is_finite() && rate > 0.0).then_some(rate),
+        block_size: endpoint.block_size,
+        model: endpoint.model.clone(),
+        adapters: endpoint.adapters.clone(),
+        state: endpoint.state.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_tell_ranks_apart_and_are_golden() {
+        let key = EndpointKey::new("10.0.0.1:8000", None);
+        assert_ne!(key, EndpointKey::new("10.0.0.1:8000", Some(0)));
+        assert_ne!(key, EndpointKey::new("10.0.0.2:8000", None));
+        assert_eq!(
+            key,
+            EndpointKey(xxh3_64(b"10.0.0.1:8000\0\0\0\0\0\0\0\0\0"))
+        );
+    }
+
+    #[test]
+    fn dead_holders_and_nonsense_are_left_out() {
+        let holder = |id, tier: &str| proto::Holder {
+            id,
+            tier: tier.into(),
+        };
+        let endpoint = |id, address: &str, holders| proto::Endpoint {
+            id,
+            address: address.into(),
+            holders,
+            prefill_tokens_per_s: f64::NAN,
+            ..proto::Endpoint::default()
+        };
+        let endpoints = Endpoints::from_message(&proto::Endpoints {
+            revision: 4,
+            endpoints: vec![
+                endpoint(1, "", vec![holder(0, "gpu")]),
+                endpoint(
+                    2,
+                    "a:1",
+                    vec![
+                        holder(1, "gpu"),
+                        holder(3, "CPU"),
+                        holder(4, "tape"),
+                        holder(MAX_HOLDERS, "gpu"),
+                    ],
+                ),
+            ],
+        });
+        assert_eq!(endpoints.list().len(), 1);
+        assert_eq!(endpoints.list()[0].prefill_tokens_per_s, None);
+        let of = |id| endpoints.holder(HolderId(id));
+        assert_eq!(
+            [of(0), of(1), of(2), of(3), of(4), of(MAX_HOLDERS)],
+            [
+                None,
+                Some((0, Tier::Gpu)),
+                None,
+                Some((0, Tier::Cpu)),
+                None,
+                None
+            ]
+        );
+        assert_eq!(endpoints.list()[0].whole_blocks(33), 33);
+    }
+}

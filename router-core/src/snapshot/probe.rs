@@ -1,0 +1,210 @@
+//! Looking a prompt up: how much of it each endpoint holds.
+
+use super::{
+    endpoints::{EndpointKey, Endpoints},
+    entry::SetId,
+    replica::Snapshot,
+    sets::{Sets, holders},
+    table::Table,
+};
+use crate::{
+    endpoint::Tier,
+    hash::{CHUNK_BYTES, ChunkHash, Seed, chunk_hashes},
+    rung::is_rung,
+};
+
+/// A rung of a prompt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// Depth in chunks, from 1.
+    pub chunks: u32,
+    /// Chunk hash at that depth.
+    pub hash: u64,
+}
+
+impl Rung {
+    /// Bytes of text up to the rung.
+    pub fn bytes(self) -> u64 {
+        u64::from(self.chunks) * CHUNK_BYTES as u64
+    }
+}
+
+/// Rungs of one prompt, hashed once and probed in every shard.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PromptHashes {
+    /// Shallowest first.
+    pub rungs: Vec<Rung>,
+    /// Bytes of the whole canonical text.
+    pub bytes: u64,
+}
+
+impl PromptHashes {
+    /// Hashes `text` up to `max_bytes` (the rest counts as uncached).
+    pub fn new(scope: ChunkHash, text: &[u8], seed: Seed, max_bytes: usize) -> Self {
+        let hashed = text.get(..max_bytes).unwrap_or(text);
+        let rungs = (1u32..)
+            .zip(chunk_hashes(scope, hashed, seed))
+            .filter(|&(chunks, _)| is_rung(chunks))
+            .map(|(chunks, hash)| Rung {
+                chunks,
+                hash: hash.0,
+            })
+            .collect();
+        Self {
+            rungs,
+            bytes: text.len() as u64,
+        }
+    }
+}
+
+/// What an endpoint holds of a prompt.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Credit {
+    /// Tokens by tier, fastest first ([`Tier::ALL`]), in whole blocks.
+    pub by_tier: [u32; 3],
+    /// Tokens in whole blocks that are only expected, because a prompt with this prefix was just sent there.
+    pub speculative: u32,
+}
+
+impl Credit {
+    /// Tokens the endpoint need not compute.
+    pub fn tokens(self) -> u32 {
+        self.by_tier.into_iter().fold(self.speculative, u32::max)
+    }
+
+    /// Fastest tier that holds all of [`Self::tokens`]; `None` when nothing is held, or the credit is speculative.
+    pub fn tier(self) -> Option<Tier> {
+        let best = self.tokens();
+        Tier::ALL
+            .into_iter()
+            .zip(self.by_tier)
+            .find(|&(_, tokens)| tokens == best && best > 0)
+            .map(|(tier, _)| tier)
+    }
+}
+
+/// Result of a probe.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Match {
+    /// One for each endpoint, in order of [`Endpoints::list`].
+    pub credits: Vec<Credit>,
+    /// Bytes of text up to the deepest rung in the table.
+    pub bytes: u64,
+    /// Tokens up to that rung.
+    pub tokens: u32,
+}
+
+impl Match {
+    /// Bytes per token of this prompt, as far as the table knows: only where the match is long enough to tell.
+    pub fn bytes_per_token(&self) -> Option<f64> {
+        const MIN_TOKENS: u32 = 256;
+        (self.tokens >= MIN_TOKENS).then(|| self.bytes as f64 / f64::from(self.tokens))
+    }
+}
+
+/// Who is expected to hold a rung soon.
+pub trait Expectation {
+    /// Calls `found` with each endpoint that is expected to hold the rung and its tokens up to there; gives whether there was one.
+    fn expected(&self, rung: u64, found: &mut dyn FnMut(EndpointKey, u32)) -> bool;
+}
+
+/// Nobody is expected to hold anything.
+impl Expectation for () {
+    fn expected(&self, _rung: u64, _found: &mut dyn FnMut(EndpointKey, u32)) -> bool {
+        false
+    }
+}
+
+/// Finds what each endpoint holds of a prompt.
+///
+/// Rungs are probed from the first until one is absent from both table and expectation (a rung whose set lacks a holder does not end the
+/// walk: hybrid models are not prefix-closed). A holder's credit is the token depth of its deepest rung, floored to its block size.
+/// Costs a lookup per matched rung and one more, and a step per holder of each distinct run of sets.
+pub fn matched(
+    table: &Table,
+    sets: &Sets,
+    endpoints: &Endpoints,
+    expectation: &dyn Expectation,
+    rungs: &[Rung],
+) -> Match {
+    let mut result = Match {
+        credits: vec![Credit::default(); endpoints.list().len()],
+        ..Match::default()
+    };
+    let mut found = Vec::new();
+    for rung in rungs {
+        let entry = table.get(rung.hash);
+        let expected = expectation.expected(rung.hash, &mut |key, tokens| {
+            let place = endpoints.place_of(key);
+            let info = place.and_then(|place| endpoints.list().get(place));
+            let credit = place.and_then(|place| result.credits.get_mut(place));
+            if let (Some(info), Some(credit)) = (info, credit) {
+                credit.speculative = credit.speculative.max(info.whole_blocks(tokens));
+            }
+        });
+        match entry {
+            Some(entry) => {
+                found.push((entry.set, entry.token_depth));
+                result.bytes = rung.bytes();
+                result.tokens = entry.token_depth;
+            }
+            None if expected => {}
+            None => break,
+        }
+    }
+    credit_deepest(&mut result.credits, &found, sets, endpoints);
+    result
+}
+
+/// [`matched`] in a snapshot.
+pub fn matched_in(
+    snapshot: &Snapshot,
+    endpoints: &Endpoints,
+    expectation: &dyn Expectation,
+    rungs: &[Rung],
+) -> Match {
+    matched(
+        &snapshot.table,
+        &snapshot.sets,
+        endpoints,
+        expectation,
+        rungs,
+    )
+}
+
+/// Credits every live holder with the depth of its deepest rung.
+fn credit_deepest(
+    credits: &mut [Credit],
+    found: &[(SetId, u32)],
+    sets: &Sets,
+    endpoints: &Endpoints,
+) {
+    let mut credited = vec![[false; 3]; credits.len()];
+    let mut last = SetId::EMPTY;
+    for &(set, tokens) in found.iter().rev() {
+        if set == last {
+            continue;
+        }
+        last = set;
+        for holder in holders(sets.get(set).unwrap_or_default()) {
+            let Some((place, tier)) = endpoints.holder(holder) else {
+                continue;
+            };
+            let (Some(credit), Some(done), Some(info)) = (
+                credits.get_mut(place),
+                credited.get_mut(place),
+                endpoints.list().get(place),
+            ) else {
+                continue;
+            };
+            let tier = tier as usize;
+            if let (Some(tokens_of_tier), Some(done)) =
+                (credit.by_tier.get_mut(tier), done.get_mut(tier))
+                && !*done
+            {
+                *done = true;
+                *tokens_of_tier = info.whole_blocks(tokens);
+            }
+        }
+    }
+}
