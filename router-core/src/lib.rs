@@ -19,4 +19,5 @@ pub mod schedule;
 pub mod sequence;
 pub mod shared;
 pub mod snapshot;
+pub mod text;
 pub mod view;

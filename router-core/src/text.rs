@@ -1,0 +1,44 @@
+//! From a request body to canonical text, without a tokenizer.
+//!
+//! ```text
+//!  body ─ parse ─► Request ─┐
+//!                           ├─ Prompter::prompt ─► Prompt { text } ─► chunk hashes
+//!  model files ─► PromptProfile ─► Prompter ┘
+//!  tokenizer.json ─► TokenBytes: token ids of engine events to bytes of the same text
+//! ```
+//!
+//! Bytes of the token ids that an engine computes for a request equal the prompt's canonical text. The rules are vLLM's: what its
+//! request validation keeps of a body, how it prepares messages, how Jinja2 and Python's `json` render them, and what the
+//! tokenizer's normalizer changes. Where text can't be derived there is an [`Unscorable`] reason instead of a guess.
+//!
+//! A prompter's input is hostile: nesting, work and output are bounded by [`MAX_DEPTH`], [`FUEL`] and [`MAX_PROMPT_BYTES`].
+
+mod api;
+mod canonical;
+mod content_format;
+mod error;
+mod json;
+mod messages;
+mod profile;
+mod prompter;
+mod python;
+mod request;
+mod strftime;
+mod template;
+mod token_bytes;
+mod tojson;
+mod tokenizer_file;
+mod tools;
+mod value;
+
+pub use api::Api;
+pub use canonical::{Canonicalisation, LeadingSpace, Literal, NormalForm};
+pub use error::{BodyError, ProfileError, Unscorable};
+pub use json::{JsonError, JsonProblem, MAX_DEPTH};
+pub use messages::ContentFormat;
+pub use profile::{ModelFiles, PromptProfile, Template};
+pub use prompter::{Prompt, Prompter};
+pub use request::{MAX_LOAD_UNITS, Request, parse};
+pub use strftime::LocalTime;
+pub use template::{FUEL, MAX_PROMPT_BYTES};
+pub use token_bytes::{MAX_TOKEN_ID, TokenBytes};

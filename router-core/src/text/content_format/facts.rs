@@ -1,0 +1,172 @@
+//! Collects the nodes of a syntax tree that matter, wherever they stand.
+
+use minijinja::machinery::ast::{Call, CallArg, Expr, ForLoop, Macro, Stmt};
+
+/// Assignments, loops, macros and calls of a template.
+#[derive(Default)]
+pub(super) struct Facts<'a> {
+    /// Target and value.
+    pub(super) assignments: Vec<(&'a Expr<'a>, &'a Expr<'a>)>,
+    pub(super) loops: Vec<Loop<'a>>,
+    pub(super) macros: Vec<&'a Macro<'a>>,
+    pub(super) calls: Vec<&'a Call<'a>>,
+    /// Macros around the current node.
+    inside: Vec<usize>,
+}
+
+/// A loop and the macros around it, by index.
+pub(super) struct Loop<'a> {
+    pub(super) node: &'a ForLoop<'a>,
+    pub(super) macros: Vec<usize>,
+}
+
+impl<'a> Facts<'a> {
+    pub(super) fn collect(template: &'a Stmt<'a>) -> Self {
+        let mut facts = Self::default();
+        facts.stmt(template);
+        facts
+    }
+
+    fn stmts(&mut self, stmts: &'a [Stmt<'a>]) {
+        for stmt in stmts {
+            self.stmt(stmt);
+        }
+    }
+
+    fn stmt(&mut self, stmt: &'a Stmt<'a>) {
+        match stmt {
+            Stmt::Template(node) => self.stmts(&node.children),
+            Stmt::EmitExpr(node) => self.expr(&node.expr),
+            Stmt::ForLoop(node) => {
+                self.loops.push(Loop { node, macros: self.inside.clone() });
+                self.expr(&node.iter);
+                self.option(node.filter_expr.as_ref());
+                self.stmts(&node.body);
+                self.stmts(&node.else_body);
+            }
+            Stmt::IfCond(node) => {
+                self.expr(&node.expr);
+                self.stmts(&node.true_body);
+                self.stmts(&node.false_body);
+            }
+            Stmt::WithBlock(node) => {
+                for (_, value) in &node.assignments {
+                    self.expr(value);
+                }
+                self.stmts(&node.body);
+            }
+            Stmt::Set(node) => {
+                self.assignments.push((&node.target, &node.expr));
+                self.expr(&node.expr);
+            }
+            Stmt::SetBlock(node) => {
+                self.option(node.filter.as_ref());
+                self.stmts(&node.body);
+            }
+            Stmt::AutoEscape(node) => self.stmts(&node.body),
+            Stmt::FilterBlock(node) => {
+                self.expr(&node.filter);
+                self.stmts(&node.body);
+            }
+            Stmt::Block(node) => self.stmts(&node.body),
+            Stmt::Macro(node) => {
+                self.inside.push(self.macros.len());
+                self.macros.push(node);
+                for default in &node.defaults {
+                    self.expr(default);
+                }
+                self.stmts(&node.body);
+                self.inside.pop();
+            }
+            Stmt::CallBlock(node) => {
+                self.call(&node.call);
+                self.stmts(&node.macro_decl.body);
+            }
+            Stmt::Do(node) => self.call(&node.call),
+            Stmt::EmitRaw(_)
+            | Stmt::Continue(_)
+            | Stmt::Break(_)
+            | Stmt::Extends(_)
+            | Stmt::Include(_)
+            | Stmt::Import(_)
+            | Stmt::FromImport(_) => {}
+        }
+    }
+
+    fn call(&mut self, call: &'a Call<'a>) {
+        self.calls.push(call);
+        self.expr(&call.expr);
+        self.args(&call.args);
+    }
+
+    fn args(&mut self, args: &'a [CallArg<'a>]) {
+        for arg in args {
+            match arg {
+                CallArg::Pos(value)
+                | CallArg::Kwarg(_, value)
+                | CallArg::PosSplat(value)
+                | CallArg::KwargSplat(value) => self.expr(value),
+            }
+        }
+    }
+
+    fn option(&mut self, expr: Option<&'a Expr<'a>>) {
+        if let Some(expr) = expr {
+            self.expr(expr);
+        }
+    }
+
+    fn expr(&mut self, expr: &'a Expr<'a>) {
+        match expr {
+            Expr::Var(_) | Expr::Const(_) => {}
+            Expr::Slice(node) => {
+                self.expr(&node.expr);
+                for part in [&node.start, &node.stop, &node.step] {
+                    self.option(part.as_ref());
+                }
+            }
+            Expr::UnaryOp(node) => self.expr(&node.expr),
+            Expr::BinOp(node) => {
+                self.expr(&node.left);
+                self.expr(&node.right);
+            }
+            Expr::Compare(node) => {
+                self.expr(&node.expr);
+                for operand in &node.ops {
+                    self.expr(&operand.expr);
+                }
+            }
+            Expr::IfExpr(node) => {
+                self.expr(&node.test_expr);
+                self.expr(&node.true_expr);
+                self.option(node.false_expr.as_ref());
+            }
+            Expr::Filter(node) => {
+                self.option(node.expr.as_ref());
+                self.args(&node.args);
+            }
+            Expr::Test(node) => {
+                self.expr(&node.expr);
+                self.args(&node.args);
+            }
+            Expr::GetAttr(node) => self.expr(&node.expr),
+            Expr::GetItem(node) => {
+                self.expr(&node.expr);
+                self.expr(&node.subscript_expr);
+            }
+            Expr::Call(node) => self.call(node),
+            Expr::List(node) => self.exprs(&node.items),
+            Expr::Tuple(node) => self.exprs(&node.items),
+            Expr::Map(node) => {
+                self.exprs(&node.keys);
+                self.exprs(&node.values);
+            }
+        }
+    }
+
+    fn exprs(&mut self, exprs: &'a [Expr<'a>]) {
+        for expr in exprs {
+            self.expr(expr);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Messages as the engine hands them to the chat template.
+//!
+//! Follows vLLM 0.32: request validation (which fields of a message survive), `renderers/chat_utils.py` (content parts, tool calls,
+//! reasoning) and `renderers/hf.py` (developer role). What validation drops is dropped here too: unknown keys of messages and
+//! content parts, and with them the order in which the client wrote the keys of a tool call.
+
+mod content;
+mod tool_calls;
+
+use minijinja::Value;
+
+use super::error::Unscorable;
+use super::json::Json;
+use super::value::dict;
+
+pub(super) use content::{CONTINUE_TAG, MEDIA_TAG};
+
+/// How a template wants the content of messages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ContentFormat {
+    /// One string.
+    String,
+    /// A list of parts.
+    OpenAi,
+}
+
+/// How messages are prepared for one template.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Preparation {
+    pub(super) format: ContentFormat,
+    /// Whether the template names the developer role; where not, such messages become system messages.
+    pub(super) knows_developer: bool,
+    pub(super) continue_final_message: bool,
+}
+
+/// Messages ready for the template.
+#[derive(Debug)]
+pub(super) struct Conversation {
+    pub(super) messages: Value,
+    /// Whether a [`MEDIA_TAG`] marks where the first media item goes.
+    pub(super) media: bool,
+}
+
+/// One message on its way to the template.
+struct Message<'a> {
+    role: &'a str,
+    content: content::Content<'a>,
+    fields: Vec<(&'static str, Value)>,
+}
+
+impl Message<'_> {
+    fn into_value(self) -> Value {
+        let head = [
+            (Value::from("role"), Value::from(self.role)),
+            (Value::from("content"), self.content.into_value()),
+        ];
+        dict(head.into_iter().chain(self.fields.into_iter().map(|(key, value)| (Value::from(key), value))))
+    }
+}
+
+/// Prepares `messages`.
+///
+/// # Errors
+///
+/// A message has a shape that the engine refuses.
+pub(super) fn prepare(messages: &[Json<'_>], how: Preparation) -> Result<Conversation, Unscorable> {
+    let mut media = false;
+    let mut prepared = messages
+        .iter()
+        .map(|message| prepare_one(message, how.format, &mut media))
+        .collect::<Result<Vec<_>, _>>()?;
+    if !how.knows_developer && prepared.iter().any(|message| message.role == "developer") {
+        merge_developer(&mut prepared);
+    }
+    if how.continue_final_message {
+        let last = prepared.last_mut().ok_or(Unscorable::Invalid)?;
+        last.content.append_continue_tag()?;
+    }
+    let messages: Vec<Value> = prepared.into_iter().map(Message::into_value).collect();
+    Ok(Conversation { messages: messages.into(), media })
+}
+
+fn prepare_one<'a>(
+    message: &'a Json<'_>,
+    format: ContentFormat,
+    media: &mut bool,
+) -> Result<Message<'a>, Unscorable> {
+    let role = message.get("role").and_then(Json::as_str).ok_or(Unscorable::Invalid)?;
+    let mut content = content::Content::read(message.get("content"), role, format, media)?;
+    let mut fields = Vec::new();
+    match role {
+        "assistant" => {
+            if let Some(calls) = message.get("tool_calls") {
+                let calls = tool_calls::read(calls)?;
+                if !calls.is_empty() {
+                    fields.push(("tool_calls", calls.into()));
+                }
+            }
+            if let Some(reasoning) = reasoning(message) {
+                fields.push(("reasoning", Value::from(reasoning)));
+                fields.push(("reasoning_content", Value::from(reasoning)));
+            }
+        }
+        "tool" => {
+            if message.has("tool_call_id") {
+                let id = message.get("tool_call_id").and_then(Json::as_str);
+                fields.push(("tool_call_id", id.map_or(Value::from(()), Value::from)));
+            }
+            content.join_text_parts();
+        }
+        _ => {}
+    }
+    for key in ["name", "task"] {
+        if let Some(text) = message.get(key).and_then(Json::as_str) {
+            fields.push((key, Value::from(text)));
+        }
+    }
+    if role == "developer" {
+        let tools = message.get("tools").map_or(Value::from(()), super::value::from_json);
+        fields.push(("tools", tools));
+    }
+    Ok(Message { role, content, fields })
+}
+
+/// The reasoning that survives request validation.
+///
+/// A message is validated against OpenAI's own assistant message and against vLLM's message, which alone knows `reasoning` but wants
+/// content. The one that takes more fields wins, OpenAI's on a tie; parts and tool calls count for vLLM's only, since OpenAI's type
+/// looks into them later. So a message that is sent back with `content: null`, or with `refusal: null` and plain content, loses it.
+fn reasoning<'a>(message: &'a Json<'_>) -> Option<&'a str> {
+    // The older name is renamed before validation, unless the newer one is set.
+    let reasoning = message.get("reasoning").or_else(|| message.get("reasoning_content"))?.as_str()?;
+    if message.has("content") && message.get("content").is_none() {
+        return None;
+    }
+    let nested = |key: &str, fields: usize| match message.get(key) {
+        Some(Json::Array(items)) => {
+            fields * items.iter().filter(|item| matches!(item, Json::Object(_))).count()
+        }
+        _ => 0,
+    };
+    let present = |keys: &[&str]| keys.iter().filter(|key| message.has(key)).count();
+    let custom = 1 + present(&["tool_call_id", "tools", "task"]) + nested("content", 2) + nested("tool_calls", 5);
+    let openai = present(&["audio", "function_call", "refusal"])
+        + usize::from(message.get("audio").is_some())
+        + 2 * usize::from(message.get("function_call").is_some());
+    (custom > openai).then_some(reasoning)
+}
+
+/// Turns developer messages into system messages, and several system messages into one at the start.
+fn merge_developer(messages: &mut Vec<Message<'_>>) {
+    for message in &mut *messages {
+        if message.role == "developer" {
+            message.role = "system";
+            message.fields.retain(|(key, _)| *key != "tools");
+        }
+    }
+    let scattered = messages.iter().skip(1).any(|message| message.role == "system");
+    if !scattered {
+        return;
+    }
+    let texts: Vec<String> = messages
+        .iter()
+        .filter(|message| message.role == "system")
+        .map(|message| message.content.joined())
+        .filter(|text| !text.is_empty())
+        .collect();
+    messages.retain(|message| message.role != "system");
+    let merged = Message {
+        role: "system",
+        content: content::Content::Text(texts.join("\n\n").into()),
+        fields: Vec::new(),
+    };
+    messages.insert(0, merged);
+}
+
+#[cfg(test)]
+mod tests;

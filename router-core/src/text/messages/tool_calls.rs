@@ -1,0 +1,50 @@
+//! Tool calls of an assistant message.
+
+use minijinja::Value;
+
+use crate::text::error::Unscorable;
+use crate::text::json::Json;
+use crate::text::value::{dict, from_json};
+
+/// Reads `tool_calls`; the arguments become objects.
+///
+/// Each call has the keys `id`, `function` (`arguments`, `name`) and `type`, in the order that request validation gives them.
+pub(super) fn read(calls: &Json<'_>) -> Result<Vec<Value>, Unscorable> {
+    let Json::Array(calls) = calls else {
+        return Err(Unscorable::Invalid);
+    };
+    calls.iter().map(read_one).collect()
+}
+
+fn read_one(call: &Json<'_>) -> Result<Value, Unscorable> {
+    let function = call.get("function").filter(|f| matches!(f, Json::Object(_))).ok_or(Unscorable::Invalid)?;
+    if call.get("type").is_some_and(|kind| kind.as_str() != Some("function")) {
+        return Err(Unscorable::Invalid);
+    }
+    let mut entries = Vec::with_capacity(2);
+    entries.push((Value::from("arguments"), arguments(function.get("arguments"))?));
+    if let Some(name) = function.get("name") {
+        entries.push((Value::from("name"), from_json(name)));
+    }
+    let function = dict(entries.into_iter());
+    let mut entries = Vec::with_capacity(3);
+    if let Some(id) = call.get("id") {
+        entries.push((Value::from("id"), from_json(id)));
+    }
+    entries.push((Value::from("function"), function));
+    entries.push((Value::from("type"), Value::from("function")));
+    Ok(dict(entries.into_iter()))
+}
+
+/// Arguments as an object; whatever is none becomes an empty one.
+fn arguments(arguments: Option<&Json<'_>>) -> Result<Value, Unscorable> {
+    match arguments {
+        Some(object @ Json::Object(_)) => Ok(from_json(object)),
+        Some(Json::String(text)) => match Json::parse(text) {
+            Ok((_, true)) => Err(Unscorable::LoneSurrogate),
+            Ok((object @ Json::Object(_), false)) => Ok(from_json(&object)),
+            _ => Ok(dict(core::iter::empty())),
+        },
+        _ => Ok(dict(core::iter::empty())),
+    }
+}

@@ -1,0 +1,53 @@
+//! Methods of dicts and lists. Those that change their object are missing: templates run in an immutable sandbox.
+
+use minijinja::value::Tuple;
+use minijinja::{Error, ErrorKind, Value};
+
+use super::Args;
+
+pub(super) fn call_dict(dict: &Value, method: &str, args: &Args<'_>) -> Result<Value, Error> {
+    match method {
+        "get" => {
+            let found = dict.get_item(&args.required(0, "key")?)?;
+            if !found.is_undefined() {
+                return Ok(found);
+            }
+            Ok(args.get(1, "default").unwrap_or_else(|| Value::from(())))
+        }
+        "keys" => Ok(dict.try_iter()?.collect::<Vec<_>>().into()),
+        "values" => {
+            let values: Result<Vec<_>, _> = dict.try_iter()?.map(|key| dict.get_item(&key)).collect();
+            Ok(values?.into())
+        }
+        "items" => {
+            let items: Result<Vec<_>, Error> = dict
+                .try_iter()?
+                .map(|key| {
+                    let value = dict.get_item(&key)?;
+                    Ok(Value::from(Tuple::from([key, value])))
+                })
+                .collect();
+            Ok(items?.into())
+        }
+        "copy" => Ok(dict.clone()),
+        _ => Err(ErrorKind::UnknownMethod.into()),
+    }
+}
+
+pub(super) fn call_list(list: &Value, method: &str, args: &Args<'_>) -> Result<Value, Error> {
+    match method {
+        "count" => {
+            let wanted = args.required(0, "value")?;
+            Ok(list.try_iter()?.filter(|item| *item == wanted).count().into())
+        }
+        "index" => {
+            let wanted = args.required(0, "value")?;
+            list.try_iter()?
+                .position(|item| item == wanted)
+                .map(Value::from)
+                .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "value is not in list"))
+        }
+        "copy" => Ok(list.clone()),
+        _ => Err(ErrorKind::UnknownMethod.into()),
+    }
+}

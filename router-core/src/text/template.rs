@@ -1,0 +1,102 @@
+//! Chat templates, rendered as Jinja2 renders them for the engine.
+//!
+//! Jinja2 settings: `trim_blocks`, `lstrip_blocks`, loop controls, no escaping, immutable sandbox. A template that the engine would
+//! fail on may render here or fail too; such a request gets no reply from any endpoint, so its text doesn't matter.
+
+mod environment;
+mod source;
+
+use std::io::{self, Write};
+
+use minijinja::machinery::parse;
+use minijinja::{Environment, ErrorKind, Value};
+
+use super::content_format;
+use super::error::{ProfileError, Unscorable};
+use super::messages::ContentFormat;
+use super::strftime::LocalTime;
+use super::value::Variables;
+
+/// Longest prompt that is rendered, in bytes.
+pub const MAX_PROMPT_BYTES: usize = 32 << 20;
+
+/// Work that one rendering may do: instructions, and one for each 64 bytes of text made or read on the way.
+pub const FUEL: u64 = 8_000_000;
+
+/// The one template of an environment.
+const NAME: &str = "chat";
+
+/// A compiled chat template.
+#[derive(Debug)]
+pub(super) struct ChatTemplate {
+    environment: Environment<'static>,
+    format: ContentFormat,
+    knows_developer: bool,
+    tells_time: bool,
+}
+
+impl ChatTemplate {
+    /// Compiles `source`; `format` overrides what its syntax tree tells.
+    pub(super) fn compile(source: &str, format: Option<ContentFormat>) -> Result<Self, ProfileError> {
+        let knows_developer = source.contains("\"developer\"") || source.contains("'developer'");
+        let tells_time = source.contains("strftime_now");
+        let source = source::adapt(source);
+        let mut environment = environment::new();
+        let compile = |source| ProfileError::Template { source };
+        let syntax = environment.syntax().clone();
+        let format = match format {
+            Some(format) => format,
+            None => content_format::detect(&parse(&source, NAME, syntax).map_err(compile)?),
+        };
+        environment.add_template_owned(NAME, source).map_err(compile)?;
+        Ok(Self { environment, format, knows_developer, tells_time })
+    }
+
+    pub(super) fn format(&self) -> ContentFormat {
+        self.format
+    }
+
+    pub(super) fn knows_developer(&self) -> bool {
+        self.knows_developer
+    }
+
+    /// Renders the template; the result is UTF-8.
+    pub(super) fn render(&self, mut variables: Variables, now: LocalTime) -> Result<Vec<u8>, Unscorable> {
+        if self.tells_time {
+            let tell = move |format: &str| now.strftime(format);
+            variables.set("strftime_now", Value::from_function(tell));
+        }
+        let template = self.environment.get_template(NAME).map_err(|_| Unscorable::Template)?;
+        let mut out = Limited { bytes: Vec::with_capacity(4096), full: false };
+        match template.render_captured_to(Value::from_object(variables), &mut out) {
+            Ok(_) => Ok(out.bytes),
+            Err(_) if out.full => Err(Unscorable::Limit),
+            Err(error) if error.kind() == ErrorKind::OutOfFuel => Err(Unscorable::Limit),
+            Err(_) => Err(Unscorable::Template),
+        }
+    }
+}
+
+/// Collects bytes up to [`MAX_PROMPT_BYTES`].
+struct Limited {
+    bytes: Vec<u8>,
+    full: bool,
+}
+
+impl Write for Limited {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        if bytes.len() > MAX_PROMPT_BYTES - self.bytes.len() {
+            self.full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

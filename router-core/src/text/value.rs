@@ -1,0 +1,197 @@
+//! JSON values as a template sees them.
+
+use core::fmt;
+use std::sync::Arc;
+
+use minijinja::Value;
+use minijinja::value::{Enumerator, Object, ObjectExt, ObjectRepr};
+
+use super::json::Json;
+
+/// Objects with more keys than this are kept in a hash map.
+const LINEAR_KEYS: usize = 24;
+
+/// Makes a template value of `json`.
+pub(super) fn from_json(json: &Json<'_>) -> Value {
+    match json {
+        Json::Null => Value::from(()),
+        Json::Bool(flag) => Value::from(*flag),
+        Json::Number(spelled) => number(spelled),
+        Json::String(text) => Value::from(text.as_ref()),
+        Json::Array(items) => items.iter().map(from_json).collect::<Vec<_>>().into(),
+        Json::Object(entries) => {
+            dict(entries.iter().map(|(key, value)| (Value::from(key.as_ref()), from_json(value))))
+        }
+    }
+}
+
+/// Makes a dict of entries with distinct keys, in order.
+pub(super) fn dict(entries: impl Iterator<Item = (Value, Value)>) -> Value {
+    let entries: Vec<_> = entries.collect();
+    if entries.len() > LINEAR_KEYS {
+        Value::from_pairs(entries)
+    } else {
+        Value::from_object(Dict(entries))
+    }
+}
+
+/// A number as Python's `json` module reads it: without fraction and exponent an integer of any size, else a float.
+fn number(spelled: &str) -> Value {
+    match spelled {
+        "NaN" => return Value::from(f64::NAN),
+        "Infinity" => return Value::from(f64::INFINITY),
+        "-Infinity" => return Value::from(f64::NEG_INFINITY),
+        _ => {}
+    }
+    if spelled.contains(['.', 'e', 'E']) {
+        return spelled.parse::<f64>().map_or(Value::UNDEFINED, Value::from);
+    }
+    if let Ok(small) = spelled.parse::<i64>() {
+        Value::from(small)
+    } else if let Ok(large) = spelled.parse::<i128>() {
+        Value::from(large)
+    } else {
+        Value::from_object(BigInt(spelled.into()))
+    }
+}
+
+/// A Python dict with few keys, in order.
+///
+/// As in Jinja2, `x.name` finds the dict's own methods before its keys and `x['name']` finds keys only.
+#[derive(Debug)]
+pub(super) struct Dict(Vec<(Value, Value)>);
+
+impl Dict {
+    fn find(&self, name: &str) -> Option<&Value> {
+        self.0.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value)
+    }
+}
+
+impl Object for Dict {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Map
+    }
+
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        match key.as_str() {
+            Some(name) => self.find(name).cloned(),
+            None => self.0.iter().find(|(other, _)| other == key).map(|(_, value)| value.clone()),
+        }
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
+        if DICT_METHODS.contains(&name) {
+            return Some(Value::from_object(BoundMethod));
+        }
+        self.find(name).cloned()
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        self.mapped_rev_key_value_enumerator(|this| Box::new(this.0.iter().cloned()))
+    }
+
+    fn enumerator_len(self: &Arc<Self>) -> Option<usize> {
+        Some(self.0.len())
+    }
+}
+
+/// Names that hide keys of the same name in attribute syntax.
+const DICT_METHODS: [&str; 11] = [
+    "items", "get", "keys", "values", "pop", "copy", "update", "clear", "fromkeys", "popitem", "setdefault",
+];
+
+/// What `x.items` is when nobody calls it: something defined, true and of no other use.
+#[derive(Debug)]
+struct BoundMethod;
+
+impl Object for BoundMethod {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+}
+
+/// An integer beyond 128 bits, kept as its digits.
+pub(super) struct BigInt(Box<str>);
+
+impl BigInt {
+    /// The digits, with sign.
+    pub(super) fn digits(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for BigInt {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Object for BigInt {
+    fn repr(self: &Arc<Self>) -> ObjectRepr {
+        ObjectRepr::Plain
+    }
+}
+
+/// The template's variables. Unlike in [`Dict`], no name is special.
+#[derive(Debug)]
+pub(super) struct Variables(pub(super) Vec<(Box<str>, Value)>);
+
+impl Variables {
+    /// Sets `name`, replacing an earlier value.
+    pub(super) fn set(&mut self, name: &str, value: Value) {
+        match self.0.iter_mut().find(|(other, _)| **other == *name) {
+            Some((_, old)) => *old = value,
+            None => self.0.push((name.into(), value)),
+        }
+    }
+}
+
+impl Object for Variables {
+    fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
+        self.get_value_by_str(key.as_str()?)
+    }
+
+    fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
+        self.0.iter().find(|(key, _)| **key == *name).map(|(_, value)| value.clone())
+    }
+
+    fn enumerate(self: &Arc<Self>) -> Enumerator {
+        Enumerator::Values(self.0.iter().map(|(key, _)| Value::from(&**key)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(text: &str) -> Value {
+        from_json(&Json::parse(text).unwrap().0)
+    }
+
+    #[test]
+    fn integers_and_floats_stay_apart() {
+        assert!(value("1").is_integer());
+        assert!(!value("1.0").is_integer());
+        assert!(!value("1e3").is_integer());
+        assert_eq!(value("-0").to_string(), "0");
+        let digits = "123456789012345678901234567890123456789012345678901234567890";
+        assert_eq!(value(digits).to_string(), digits);
+    }
+
+    #[test]
+    fn attribute_syntax_prefers_methods_and_item_syntax_finds_keys() {
+        let dict = value(r#"{"items":1,"name":2}"#);
+        assert_eq!(dict.get_item(&Value::from("items")).unwrap(), Value::from(1));
+        assert_ne!(dict.get_attr("items").unwrap(), Value::from(1));
+        assert_eq!(dict.get_attr("name").unwrap(), Value::from(2));
+        assert!(dict.get_attr("absent").unwrap().is_undefined());
+    }
+
+    #[test]
+    fn large_objects_keep_their_order() {
+        let text: String = (0..100).map(|i| format!("\"k{i}\":{i},")).collect();
+        let dict = value(&format!("{{{}}}", text.trim_end_matches(',')));
+        let keys: Vec<String> = dict.try_iter().unwrap().map(|key| key.to_string()).collect();
+        assert_eq!(keys, (0..100).map(|i| format!("k{i}")).collect::<Vec<_>>());
+    }
+}
