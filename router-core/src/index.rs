@@ -35,6 +35,7 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
+pub use crate::text::TokenBytes as Vocabulary;
 pub use speculation::{Speculation, SpeculationId};
 
 use crate::endpoint::HolderId;
