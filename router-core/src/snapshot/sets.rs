@@ -327,8 +327,8 @@ mod tests {
         let set = bits(&ids);
         assert_eq!(set.len(), 88);
         assert_eq!(holders(&set).collect::<Vec<_>>(), ids);
-        assert_eq!(bits(&[]), [0u8; 0]);
-        assert_eq!(bits(&[HolderId(MAX_HOLDERS)]), [0u8; 0]);
+        assert!(bits(&[]).is_empty());
+        assert!(bits(&[HolderId(MAX_HOLDERS)]).is_empty());
     }
 
     #[test]
