@@ -10,10 +10,9 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::config::Mode;
-use crate::decision::Choice;
 use crate::host::{self, Buffer, HostError, Map};
 use crate::metrics::Reason;
-use crate::plugin::{Answer, Plugin};
+use crate::plugin::{Answer, Choice, Plugin};
 
 /// Where Envoy's override-host policy looks: addresses, best first.
 pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
@@ -115,12 +114,11 @@ impl HttpFilter {
         }
         let leg = Leg {
             endpoint: choice.endpoint,
-            prefill_tokens: u64::from(choice.prefill_tokens),
             sent_ms: host::now_ms(),
         };
         if let Output::Start(leg) = self.lifecycle.step(Input::Routed(leg)) {
             self.with(|plugin| {
-                plugin.started(&choice, leg, steer);
+                plugin.started(&choice, steer, leg.sent_ms);
                 let us = host::now_ns().saturating_sub(now_ns) / 1000;
                 plugin.metrics().decision_us.record(us);
             });
@@ -142,14 +140,15 @@ impl HttpFilter {
         };
         match output {
             Output::Move(endpoint) => {
-                self.with(|plugin| plugin.moved(choice, endpoint, host::now_ms()));
+                self.with(|plugin| plugin.moved(choice, endpoint));
             }
             Output::Prefilled => {
-                self.with(|plugin| plugin.prefilled(choice));
+                self.with(|plugin| plugin.first_byte(choice, host::now_ms()));
             }
             Output::Finish(finish) => {
                 let usage = self.tail.as_ref().and_then(Tail::usage);
-                self.with(|plugin| plugin.finished(choice, &Answer { finish, usage }));
+                let answer = Answer { finish, usage };
+                self.with(|plugin| plugin.finished(choice, &answer, host::now_ms()));
             }
             Output::Nothing | Output::Pass | Output::Hold | Output::Decide | Output::Start(_) => {}
         }
@@ -177,12 +176,10 @@ impl HttpFilter {
                 self.apply(output);
             }
         }
-        if self.with(|plugin| plugin.may_explain()) == Some(true)
-            && let Some(choice) = &self.choice
-        {
-            host::set_header(Map::Response, EXPLAIN, &choice.explanation)?;
+        match self.choice.as_ref().and_then(|c| c.explanation.as_deref()) {
+            Some(explanation) => host::set_header(Map::Response, EXPLAIN, explanation),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Keeps the end of the answer, and notes its first byte.

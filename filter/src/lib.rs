@@ -11,15 +11,15 @@
 //! and whatever can't be decided passes untouched.
 
 mod config;
-mod decision;
+mod explain;
 mod host;
 mod http;
 mod metrics;
-mod models;
 mod plugin;
+mod prompters;
 mod root;
-mod shard;
-mod stream;
+mod shared;
+mod streams;
 
 use log::{LevelFilter, Log, Metadata, Record};
 
@@ -51,4 +51,8 @@ fn start() {
     proxy_wasm::set_root_context(|_| Box::<root::RootFilter>::default());
 }
 
-proxy_wasm::main! {{ start(); }}
+/// The export that the host calls first; its macro can't be given documentation.
+#[expect(missing_docs, reason = "the SDK's macro writes the function")]
+mod entry {
+    proxy_wasm::main! {{ super::start(); }}
+}

@@ -4,32 +4,23 @@
 //! (`prefixway_decisions_total.reason=cache`), and the Envoy configuration has a rule that takes it out again. Values are integers.
 
 use prefixway_core::text::Unscorable;
+use prefixway_core::view;
 
 use crate::host::{self, MetricId, MetricKind};
 
 /// Why a request went where it went.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reason {
-    /// To an endpoint that holds part of the prompt.
-    Cache,
-    /// By load: no endpoint holds part of the prompt.
-    Miss,
-    /// By load: the prompt text can't be derived.
-    Unscorable,
-    /// By load: the prefix knowledge is too old, or not there yet.
-    Stale,
-    /// Not steered: there is no snapshot yet.
+    /// The view decided, or found no endpoint.
+    View(view::Reason),
+    /// Not steered: nothing has come from the indexer yet.
     NoSnapshot,
     /// Not steered: the model is not known.
     UnknownModel,
-    /// Not steered: no healthy endpoint serves the model.
-    NoEndpoint,
     /// Not steered: the body is no inference request.
     BadBody,
     /// Not steered: the body is longer than allowed.
     TooLarge,
-    /// Not steered: the policy says so.
-    Off,
     /// Not steered: the host refused a call.
     HostError,
 }
@@ -37,32 +28,27 @@ pub(crate) enum Reason {
 impl Reason {
     /// Every reason.
     pub(crate) const ALL: [Self; 11] = [
-        Self::Cache,
-        Self::Miss,
-        Self::Unscorable,
-        Self::Stale,
+        Self::View(view::Reason::Prefix),
+        Self::View(view::Reason::LoadOverPrefix),
+        Self::View(view::Reason::NoPrefix),
+        Self::View(view::Reason::NoText),
+        Self::View(view::Reason::Stale),
+        Self::View(view::Reason::NoEndpoint),
         Self::NoSnapshot,
         Self::UnknownModel,
-        Self::NoEndpoint,
         Self::BadBody,
         Self::TooLarge,
-        Self::Off,
         Self::HostError,
     ];
 
     /// The reason as a label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
-            Self::Cache => "cache",
-            Self::Miss => "miss",
-            Self::Unscorable => "unscorable",
-            Self::Stale => "stale",
+            Self::View(reason) => reason.as_str(),
             Self::NoSnapshot => "no_snapshot",
             Self::UnknownModel => "unknown_model",
-            Self::NoEndpoint => "no_endpoint",
             Self::BadBody => "bad_body",
             Self::TooLarge => "too_large",
-            Self::Off => "off",
             Self::HostError => "host_error",
         }
     }
@@ -126,14 +112,10 @@ metrics! {
     ready_vms: Gauge "prefixway_ready_vms",
     /// Times a VM became the leader.
     elections: Counter "prefixway_leader_elections_total",
-    /// Term of the leader.
-    leader_term: Gauge "prefixway_leader_term",
     /// Times the copy of an indexer's state had to be started over.
     resyncs: Counter "prefixway_resyncs_total",
     /// Streams to an indexer that ended.
     stream_ends: Counter "prefixway_stream_ends_total",
-    /// Records for the indexer that found no room.
-    dropped_records: Counter "prefixway_dropped_records_total",
     /// Host calls that failed.
     host_errors: Counter "prefixway_host_errors_total",
 }

@@ -47,7 +47,7 @@ impl RootContext for RootFilter {
                 if let Err(error) = host::set_tick_period_ms(config.tick_ms) {
                     log::error!("no ticks, so nothing will be learned: {error}");
                 }
-                let plugin = Plugin::new(config, host::now_ns());
+                let plugin = Plugin::new(config);
                 self.plugin = Some(Rc::new(RefCell::new(plugin)));
                 true
             }

@@ -25,8 +25,6 @@ pub use usage::{TAIL_BYTES, Tail, Usage};
 pub struct Leg<E> {
     /// The endpoint.
     pub endpoint: E,
-    /// Tokens it has to prefill by estimate.
-    pub prefill_tokens: u64,
     /// When the request went on, Unix time.
     pub sent_ms: u64,
 }
@@ -181,7 +179,6 @@ mod tests {
 
     const LEG: Leg<u8> = Leg {
         endpoint: 1,
-        prefill_tokens: 100,
         sent_ms: 1000,
     };
 
@@ -249,9 +246,8 @@ mod tests {
         let input = prop_oneof![
             any::<bool>().prop_map(|known| Input::Headers { known }),
             any::<bool>().prop_map(|end| Input::Body { end }),
-            (0u8..3, 0u64..1000).prop_map(|(endpoint, prefill_tokens)| Input::Routed(Leg {
+            (0u8..3).prop_map(|endpoint| Input::Routed(Leg {
                 endpoint,
-                prefill_tokens,
                 sent_ms: 0
             })),
             Just(Input::Unrouted),

@@ -39,7 +39,12 @@ fn log_level(mut guest: Guest<'_>, at: u32) -> Result<i32> {
 }
 
 fn current_time(mut guest: Guest<'_>, at: u32) -> Result<i32> {
-    let now = guest.data().process.borrow().now_ns;
+    // Time passes between two calls, if only a microsecond: no two VMs see the same.
+    let now = {
+        let mut process = guest.data().process.borrow_mut();
+        process.now_ns += 1_000;
+        process.now_ns
+    };
     write(&mut guest, at, &now.to_le_bytes())?;
     Ok(Status::Ok as i32)
 }
