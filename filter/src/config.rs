@@ -116,9 +116,7 @@ impl Config {
                 expected: "a list of Envoy clusters",
             })?,
             pools: root.names("pools")?.unwrap_or_default(),
-            scope: root
-                .text("scope")?
-                .unwrap_or_else(|| "default".to_owned()),
+            scope: root.text("scope")?.unwrap_or_else(|| "default".to_owned()),
             mode: root.mode()?,
             explain: root.flag("explain")?.unwrap_or(false),
             tick_ms: root.tick()?,
@@ -147,7 +145,11 @@ struct Object {
 
 fn invalid(path: &str, expected: &'static str, value: &Value) -> ConfigError {
     let text: String = value.to_string().chars().take(60).collect();
-    ConfigError::Invalid { path: path.to_owned(), expected, value: text }
+    ConfigError::Invalid {
+        path: path.to_owned(),
+        expected,
+        value: text,
+    }
 }
 
 impl Object {

@@ -92,7 +92,10 @@ pub(crate) fn has_room(bytes: usize) -> Result<(), HostError> {
 }
 
 /// Takes over memory that the host allocated in the module for us.
-#[expect(unsafe_code, reason = "the ABI hands over allocations as address and size")]
+#[expect(
+    unsafe_code,
+    reason = "the ABI hands over allocations as address and size"
+)]
 fn take(data: *mut u8, size: usize) -> Vec<u8> {
     if data.is_null() {
         Vec::new()
@@ -304,7 +307,9 @@ mod tests {
         assert!(has_room(1024).is_ok());
         assert_eq!(
             has_room(usize::MAX / 2),
-            Err(HostError::NoMemory { bytes: usize::MAX / 2 })
+            Err(HostError::NoMemory {
+                bytes: usize::MAX / 2
+            })
         );
     }
 

@@ -59,7 +59,10 @@ impl HttpFilter {
 
     /// Works with the plugin's state. Callbacks don't nest, so it is always free; if it were not, the request would pass.
     fn with<T>(&self, work: impl FnOnce(&mut Plugin) -> T) -> Option<T> {
-        self.plugin.try_borrow_mut().ok().map(|mut plugin| work(&mut plugin))
+        self.plugin
+            .try_borrow_mut()
+            .ok()
+            .map(|mut plugin| work(&mut plugin))
     }
 
     fn count_host_error(&self, error: HostError) {
@@ -93,8 +96,13 @@ impl HttpFilter {
     /// Chooses an endpoint and lets the request go on.
     fn decide(&mut self) -> Action {
         let now_ns = host::now_ns();
-        let chosen = match (self.api, host::buffer(Buffer::RequestBody, 0, self.held_bytes)) {
-            (Some(api), Ok(body)) => self.with(|plugin| plugin.decide(api, &body, now_ns)).flatten(),
+        let chosen = match (
+            self.api,
+            host::buffer(Buffer::RequestBody, 0, self.held_bytes),
+        ) {
+            (Some(api), Ok(body)) => self
+                .with(|plugin| plugin.decide(api, &body, now_ns))
+                .flatten(),
             (_, Err(error)) => {
                 self.count_host_error(error);
                 self.with(|plugin| plugin.metrics().decided(Reason::HostError));

@@ -46,7 +46,10 @@ fn start() {
         log::set_max_level(LevelFilter::Info);
     }
     std::panic::set_hook(Box::new(|info| {
-        host::log(log::Level::Error, &format!("the filter has trapped: {info}"));
+        host::log(
+            log::Level::Error,
+            &format!("the filter has trapped: {info}"),
+        );
     }));
     proxy_wasm::set_root_context(|_| Box::<root::RootFilter>::default());
 }

@@ -71,7 +71,9 @@ impl Plugin {
 
     /// The mode that configuration and policy allow.
     pub(crate) fn mode(&self) -> Mode {
-        let policy = self.policy().and_then(|policy| Mode::from_name(&policy.mode));
+        let policy = self
+            .policy()
+            .and_then(|policy| Mode::from_name(&policy.mode));
         self.config.mode.and(policy.unwrap_or(Mode::On))
     }
 

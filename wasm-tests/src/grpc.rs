@@ -3,7 +3,7 @@
 use crate::headers::Headers;
 
 /// Number of a gRPC stream within its VM.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamToken(pub u32);
 
 /// One stream as its server sees it.

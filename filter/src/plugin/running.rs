@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use prefixway_core::lifecycle::{Finish, Usage};
 use prefixway_core::load::RequestId;
 use prefixway_core::proto::Policy;
+use prefixway_core::schedule::Phase;
 use prefixway_core::snapshot::{EndpointKey, PromptHashes};
 use prefixway_core::text::{self, Api, LocalTime, Unscorable};
-use prefixway_core::schedule::Phase;
 use prefixway_core::view::{Ask, Decision, Ending, RoutingView, ViewConfig};
 
 use crate::explain::explain;
@@ -306,7 +306,9 @@ impl Running {
         if is_leader {
             let rungs: usize = members.iter().map(|m| m.snapshot().table.len()).sum();
             metrics.index_rungs.record(rungs as u64);
-            metrics.in_flight.record(u64::from(self.view.in_flight(now_ms)));
+            metrics
+                .in_flight
+                .record(u64::from(self.view.in_flight(now_ms)));
         }
     }
 
