@@ -358,3 +358,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -96,9 +96,9 @@ pub(super) struct TokenizeBody {
 /// `/tokenize`.
 pub(super) async fn tokenize(
     State(shared): State<Arc<Shared>>,
-    body: Result<Json<TokenizeBody>, JsonRejection>,
+    body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let Json(body) = body?;
+    let body: TokenizeBody = serde_json::from_slice(&body)?;
     shared
         .adapter(body.model.as_deref())
         .map_err(ApiError::UnknownModel)?;

@@ -1,5 +1,8 @@
 //! Integration tests: parity with a captured vLLM, and whole engines over HTTP and ZMQ.
 
 mod capture;
+mod client;
+mod faults;
+mod http;
 mod msgpack;
 mod parity;
