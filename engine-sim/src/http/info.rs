@@ -66,15 +66,14 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 
 /// `/kv_event_sources`: the resolved publisher settings of rank 0.
 pub(super) async fn kv_event_sources(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let publisher = shared.publisher();
-    let (Some(config), Some(publisher)) = (&shared.config.events, publisher.as_ref()) else {
+    let Some(config) = shared.events.as_ref().map(|events| &events.config) else {
         return Json(json!({}));
     };
     Json(json!({"0": {
         "enable_kv_cache_events": true,
         "publisher": "zmq",
-        "endpoint": publisher.endpoint(),
-        "replay_endpoint": publisher.replay_endpoint(),
+        "endpoint": config.endpoint,
+        "replay_endpoint": config.replay,
         "buffer_steps": config.buffer_steps,
         "hwm": HIGH_WATER_MARK,
         "max_queue_size": MAX_QUEUED_BATCHES,

@@ -140,6 +140,12 @@ async fn a_restarted_engine_has_an_empty_cache_and_counts_from_zero() {
     assert!(replay(&engine, 0).is_empty());
     assert_eq!(cached(&ask(&engine, question).await), 0);
     assert_eq!(replay(&engine, 0), [0]);
+    engine.stop_publisher().await;
+    ask(
+        &engine,
+        "a silent engine answers, but tells nobody about its blocks, many as they may be",
+    )
+    .await;
     engine.restart_publisher().await.unwrap();
     assert!(replay(&engine, 0).is_empty());
     assert!(
