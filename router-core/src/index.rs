@@ -4,7 +4,7 @@
 //!  payload ─► event ─► Source: engine hash → entry (copies, level)   one per (endpoint, rank)
 //!                                   │
 //!                                   ▼
-//!                        Forest: nodes by content, lifted to text    shared
+//!                        Forest: nodes by content, lifted to rungs   shared
 //!                                   │
 //!                                   ▼
 //!                        Rungs: holders and token depth ─► take_changes()
@@ -24,23 +24,24 @@ mod counts;
 mod exact;
 mod forest;
 mod groups;
+mod ladder;
 mod model;
 mod rungs;
 mod source;
 mod speculation;
-mod vocabulary;
 
 #[cfg(test)]
 mod oracle;
 #[cfg(test)]
 mod tests;
 
+pub use crate::text::TokenBytes as Vocabulary;
 pub use speculation::{Speculation, SpeculationId};
-pub use vocabulary::Vocabulary;
 
 use crate::endpoint::HolderId;
 use crate::event::{BatchInfo, Decoder};
 use crate::hash::Seed;
+use crate::text::TokenBytes;
 use forest::Forest;
 use hashbrown::HashMap;
 use model::Model;
@@ -160,6 +161,7 @@ pub struct Index {
     speculations: Speculations,
     decoder: Decoder,
     counters: IndexCounters,
+    has_token_space: bool,
     /// Batches applied, wrapping; says which entries were stored least recently.
     clock: u32,
 }
@@ -175,11 +177,21 @@ impl Index {
             speculations: Speculations::default(),
             decoder: Decoder::default(),
             counters: IndexCounters::default(),
+            has_token_space: false,
             clock: 0,
         }
     }
 
-    /// Adds a model. `profile` and `revision` go into its scopes; without a vocabulary its blocks are known by token ids only and publish nothing.
+    /// Publishes rungs in token space too, for requests that carry token ids. It takes as many rungs again.
+    ///
+    /// To be chosen before anything is stored.
+    #[must_use]
+    pub fn with_token_space(mut self) -> Self {
+        self.has_token_space = true;
+        self
+    }
+
+    /// Adds a model. `profile` and `revision` go into its scopes; without a vocabulary its blocks are known by token ids only and publish no text.
     ///
     /// A model that was added before is replaced for blocks stored from now on; reset its sources to have one state.
     pub fn add_model(
@@ -187,7 +199,7 @@ impl Index {
         id: ModelId,
         profile: &str,
         revision: u64,
-        vocabulary: Option<Vocabulary>,
+        vocabulary: Option<TokenBytes>,
     ) {
         self.models
             .insert(id, Model::new(profile, revision, vocabulary));
@@ -244,6 +256,7 @@ impl Index {
                 counters: &mut self.counters,
                 outcome: &mut outcome,
                 seed: self.config.seed,
+                has_token_space: self.has_token_space,
                 now: self.clock,
             };
             let info = self

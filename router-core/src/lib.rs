@@ -17,5 +17,7 @@ pub mod proto;
 pub mod rung;
 pub mod schedule;
 pub mod sequence;
+pub mod shared;
 pub mod snapshot;
 pub mod text;
+pub mod view;

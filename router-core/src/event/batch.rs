@@ -282,8 +282,7 @@ impl Decoder {
     ) -> Result<Kind, MsgpackError> {
         let mut kind = None;
         for _ in 0..cursor.map()? {
-            let Ok(name) = cursor.str() else {
-                cursor.skip()?;
+            let Some(name) = key(cursor)? else {
                 cursor.skip()?;
                 *unknown_keys += 1;
                 continue;
@@ -372,11 +371,7 @@ impl Decoder {
 fn find_kind(mut cursor: Cursor<'_>) -> Option<Kind> {
     if let Ok(entries) = cursor.map() {
         for _ in 0..entries {
-            let is_type = cursor.str().map_or_else(
-                |_| cursor.skip().ok().map(|()| false),
-                |name| Some(name == "type"),
-            )?;
-            if is_type {
+            if key(&mut cursor).ok()? == Some("type") {
                 return cursor.str().ok().map(Kind::from_tag);
             }
             cursor.skip().ok()?;
@@ -385,6 +380,16 @@ fn find_kind(mut cursor: Cursor<'_>) -> Option<Kind> {
     }
     cursor.array().ok()?;
     cursor.str().ok().map(Kind::from_tag)
+}
+
+/// The key of a map entry; `None`, skipped, when it is not a string.
+fn key<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a str>, MsgpackError> {
+    let start = *cursor;
+    if let Ok(name) = cursor.str() {
+        return Ok(Some(name));
+    }
+    *cursor = start;
+    cursor.skip().map(|()| None)
 }
 
 fn optional<'a, T>(

@@ -66,8 +66,16 @@ impl<'a> Iterator for BlockKeys<'a> {
         let start = *items;
         items.skip().ok()?;
         let raw = items.since(start);
-        let mut text = start;
-        Some(text.str().map_or(ExtraKey::Other(raw), ExtraKey::Text))
+        let mut inside = start;
+        if let Ok(text) = inside.str() {
+            return Some(ExtraKey::Text(text));
+        }
+        let id = inside
+            .array()
+            .ok()
+            .filter(|&len| len > 0)
+            .and_then(|_| inside.str().ok());
+        Some(id.map_or(ExtraKey::Other(raw), ExtraKey::Item))
     }
 }
 
@@ -76,6 +84,8 @@ impl<'a> Iterator for BlockKeys<'a> {
 pub enum ExtraKey<'a> {
     /// An adapter's name, a salt, or (older engines) the id of a multimodal item.
     Text(&'a str),
-    /// Anything else, as its msgpack bytes: `[id, offset]` of a multimodal item, a digest of prompt embeddings.
+    /// Id of a multimodal item, sent as `[id, offset]`; the block's place in the chain says what the offset says.
+    Item(&'a str),
+    /// Anything else, as its msgpack bytes: a digest of prompt embeddings.
     Other(&'a [u8]),
 }

@@ -19,6 +19,7 @@ pub(super) struct Apply<'a> {
     pub(super) counters: &'a mut IndexCounters,
     pub(super) outcome: &'a mut BatchOutcome,
     pub(super) seed: Seed,
+    pub(super) has_token_space: bool,
     pub(super) now: u32,
 }
 
@@ -160,19 +161,19 @@ impl Apply<'_> {
             let node = self.source.entry(entry).node;
             return (node != NONE).then_some(Place { entry, node });
         }
-        let adapter = stored.lora_name.unwrap_or_default();
-        // An adapter known by number only can't be matched with a request's.
-        let is_text = stored.lora_name.is_some() || stored.lora_id.is_none();
+        // An adapter known by its number only gets a scope that no request has.
         let number = stored
             .lora_id
-            .filter(|_| !is_text)
-            .map(|id| format!("#{id}"));
+            .filter(|_| stored.lora_name.is_none())
+            .map(|id| format!("\0{id}"));
+        let adapter = stored.lora_name.or(number.as_deref()).unwrap_or_default();
         let scope = self.model.scope(
-            number.as_deref().unwrap_or(adapter),
+            adapter,
             salt.unwrap_or_default(),
             self.seed,
+            self.has_token_space,
         );
-        let node = self.forest.root(scope, is_text);
+        let node = self.forest.root(scope);
         Some(Place { entry: NONE, node })
     }
 
@@ -221,7 +222,9 @@ fn read_keys<'a>(keys: BlockKeys<'a>, adapter: Option<&str>, is_first: bool) -> 
         match key {
             ExtraKey::Text(text) if adapter == Some(text) => adapter = None,
             ExtraKey::Text(text) if is_first && read.salt.is_none() => read.salt = Some(text),
-            ExtraKey::Text(text) => read.other = Some(extend_digest(read.other, text.as_bytes())),
+            ExtraKey::Text(id) | ExtraKey::Item(id) => {
+                read.other = Some(extend_digest(read.other, id.as_bytes()));
+            }
             ExtraKey::Other(raw) => read.other = Some(extend_digest(read.other, raw)),
         }
     }

@@ -9,9 +9,10 @@ use hashbrown::HashMap;
 use std::collections::BTreeMap;
 
 impl Index {
-    /// Tokens of the longest live chain of each holder that is a prefix of the canonical text; holders without one are absent.
+    /// Tokens of the longest live chain of each holder that is a prefix of the text; holders without one are absent.
     ///
-    /// `scope` is the text-space scope. Cost is linear in the blocks of all sources.
+    /// `text` is what the scope's space hashes: canonical text or, where token space is published, token ids as u32 LE.
+    /// Cost is linear in the blocks of all sources.
     pub fn exact_credit(&self, scope: ChunkHash, text: &[u8]) -> BTreeMap<HolderId, u32> {
         let hashes: Vec<ChunkHash> = core::iter::once(scope)
             .chain(chunk_hashes(scope, text, self.config.seed))
@@ -25,22 +26,22 @@ impl Index {
 
     /// Tokens of the longest live chain of each holder that is a prefix of the token ids; holders without one are absent.
     ///
-    /// `scope` is the text-space scope and `extra` gives a block's keys that are neither adapter nor salt, by the tokens before it:
-    /// as UTF-8 text, or as msgpack bytes of anything else. Cost is linear in the blocks of all sources.
+    /// `scope` is the text-space scope and `extra` gives the ids of a block's multimodal items by the tokens before it.
+    /// Cost is linear in the blocks of all sources.
     pub fn exact_tokens(
         &self,
         scope: ChunkHash,
         tokens: &[u32],
         block_size: usize,
-        extra: impl Fn(usize) -> Vec<Vec<u8>>,
+        extra: impl Fn(usize) -> Vec<String>,
     ) -> BTreeMap<HolderId, u32> {
         let mut path: HashMap<u32, u32> = HashMap::new();
         let mut at = self.forest.find_root(scope);
         for (number, block) in tokens.chunks_exact(block_size.max(1)).enumerate() {
             let keys = extra(number * block_size);
-            let extra = keys
-                .iter()
-                .fold(None, |digest, key| Some(extend_digest(digest, key)));
+            let extra = keys.iter().fold(None, |digest, key| {
+                Some(extend_digest(digest, key.as_bytes()))
+            });
             let block = Block {
                 tokens: block,
                 extra,

@@ -1,60 +1,46 @@
-//! Nodes: blocks by content, shared by all sources, and their lifting to text.
+//! Nodes: blocks by content, shared by all sources, and their lifting to rungs.
 //!
 //! ```text
 //!  scope ─► root ─► node ─► node ...   keyed by (parent, token ids, extra keys)
 //!                     │
-//!                     ├ tokens, bytes   depth of the node's end
-//!                     ├ chunk, tail     hash at the last chunk end, bytes after it (< 64)
-//!                     └ rung, covered   deepest rung at or before the end; rungs inside the block
+//!                     ├ tokens         depth of the node's end
+//!                     ├ text           ladder over the bytes of the tokens
+//!                     └ ids            ladder over the token ids as u32 LE (token space)
 //! ```
 //!
-//! The rungs inside a node are `rung` and its `covered - 1` predecessors. A live node gives each of them a token depth: its own where
-//! the node ends at most half a chunk after the rung, else its parent's. A node that covers no rung but ends at most half a chunk after one gives
-//! its own to that rung. The maximum over live nodes is then the token depth of `hash`: the deepest live block, among the
-//! blocks whose chain covers the rung, that ends at most half a chunk after it.
+//! Live nodes give token depths to rungs (see [`Ladder::each_depth`]). The maximum at a rung is its token depth: the deepest live block,
+//! among the blocks whose chain covers the rung, that ends at most half a chunk after it. For a node that ends later it is the parent's
+//! depth, and the parent is live whenever the node is.
 
 use super::arena::{Arena, NONE};
+use super::ladder::Ladder;
 use super::rungs::Rungs;
-use super::vocabulary::Vocabulary;
 use crate::endpoint::HolderId;
-use crate::hash::{CHUNK_BYTES, ChunkHash, Seed};
-use crate::rung::is_rung;
+use crate::hash::{CHUNK_TOKENS, ChunkHash, Seed};
+use crate::text::TokenBytes;
 use hashbrown::{HashMap, HashTable};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
-/// A block may end this many bytes after a rung and still count for it.
-const SLACK_BYTES: usize = CHUNK_BYTES / 2;
-
 #[derive(Debug)]
 struct Node {
-    /// Hash of (parent, token ids, extra keys); the scope for a root.
+    /// Hash of (parent, token ids, extra keys); the text scope for a root.
     key: u64,
-    /// Chunk hash at the last chunk end at or before the node's end.
-    chunk: u64,
     parent: u32,
     /// Tokens from the start of the prompt to the node's end.
     tokens: u32,
-    /// Whole chunks from the start of the prompt to the node's end.
-    chunks: u32,
     /// Entries and child nodes that refer to the node.
     refs: u32,
     /// Live entries of all sources.
     live: u32,
-    /// Deepest rung at or before the node's end, or `NONE`.
-    rung: u32,
-    /// Rungs inside the block.
-    covered: u32,
-    /// False where the bytes are not known: no vocabulary, or an image on the way.
-    is_text: bool,
-    tail_len: u8,
-    tail: [u8; CHUNK_BYTES - 1],
+    /// `None` where the bytes are not known: no vocabulary, or an image on the way.
+    text: Option<Ladder>,
+    /// `None` where token space is not published, and from an image on.
+    ids: Option<Box<Ladder>>,
 }
 
 impl Node {
-    fn tail(&self) -> &[u8] {
-        self.tail
-            .get(..usize::from(self.tail_len))
-            .unwrap_or_default()
+    fn ladders(&self) -> impl Iterator<Item = &Ladder> {
+        self.text.iter().chain(self.ids.as_deref())
     }
 }
 
@@ -64,6 +50,14 @@ pub(super) struct Block<'a> {
     pub(super) tokens: &'a [u32],
     /// Digest of extra keys that are neither adapter nor salt: the block holds more than its tokens say.
     pub(super) extra: Option<u64>,
+}
+
+/// Start of the chains of a scope.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RootScope {
+    pub(super) text: ChunkHash,
+    /// `None` where token space is not published.
+    pub(super) ids: Option<ChunkHash>,
 }
 
 /// What a new node added to its model's totals; zero for a node that was there.
@@ -80,6 +74,7 @@ pub(super) struct Forest {
     nodes: Arena<Node>,
     children: HashTable<u32>,
     roots: HashMap<u64, u32>,
+    with_ids: usize,
     pub(super) rungs: Rungs,
 }
 
@@ -90,6 +85,7 @@ impl Forest {
             nodes: Arena::default(),
             children: HashTable::new(),
             roots: HashMap::new(),
+            with_ids: 0,
             rungs: Rungs::default(),
         }
     }
@@ -101,41 +97,41 @@ impl Forest {
 
     /// Bytes in use, about.
     pub(super) fn bytes(&self) -> usize {
-        self.nodes.len() * (size_of::<Node>() + 8) + self.roots.len() * 16 + self.rungs.bytes()
+        const PER_NODE: usize = size_of::<Node>() + 8;
+        self.nodes.len() * PER_NODE
+            + self.with_ids * size_of::<Ladder>()
+            + self.roots.len() * 16
+            + self.rungs.bytes()
     }
 
-    /// Node above the first block of a scope's prompts. It must be given a child or released with `prune` before anything else is freed.
-    pub(super) fn root(&mut self, scope: ChunkHash, is_text: bool) -> u32 {
-        if let Some(&root) = self.roots.get(&scope.0) {
+    /// Node above the first block of a scope's prompts. It must be given a child before anything is freed.
+    pub(super) fn root(&mut self, scope: RootScope) -> u32 {
+        let key = scope.text.0;
+        if let Some(&root) = self.roots.get(&key) {
             return root;
         }
+        self.with_ids += usize::from(scope.ids.is_some());
         let root = self.nodes.insert(Node {
-            key: scope.0,
-            chunk: scope.0,
+            key,
             parent: NONE,
             tokens: 0,
-            chunks: 0,
             refs: 0,
             live: 0,
-            rung: NONE,
-            covered: 0,
-            is_text,
-            tail_len: 0,
-            tail: [0; CHUNK_BYTES - 1],
+            text: Some(Ladder::new(scope.text)),
+            ids: scope.ids.map(|ids| Box::new(Ladder::new(ids))),
         });
-        self.roots.insert(scope.0, root);
+        self.roots.insert(key, root);
         root
     }
 
     /// Root of a scope that has blocks.
-    pub(super) fn find_root(&self, scope: ChunkHash) -> Option<u32> {
-        self.roots.get(&scope.0).copied()
+    pub(super) fn find_root(&self, text_scope: ChunkHash) -> Option<u32> {
+        self.roots.get(&text_scope.0).copied()
     }
 
     /// Child of `parent` with this content.
     pub(super) fn find_child(&self, parent: u32, block: Block<'_>) -> Option<u32> {
-        let key = self.content_key(parent, block);
-        self.find(parent, key)
+        self.find(parent, self.content_key(parent, block))
     }
 
     fn find(&self, parent: u32, key: u64) -> Option<u32> {
@@ -151,33 +147,40 @@ impl Forest {
         &mut self,
         parent: u32,
         block: Block<'_>,
-        vocabulary: Option<&Vocabulary>,
+        vocabulary: Option<&TokenBytes>,
     ) -> (u32, Lifted) {
         let key = self.content_key(parent, block);
         if let Some(id) = self.find(parent, key) {
             return (id, Lifted::default());
         }
         let above = &self.nodes[parent];
+        let tokens = u32::try_from(block.tokens.len()).unwrap_or(u32::MAX);
         let mut node = Node {
             key,
-            chunk: above.chunk,
             parent,
-            tokens: above
-                .tokens
-                .saturating_add(u32::try_from(block.tokens.len()).unwrap_or(u32::MAX)),
-            chunks: above.chunks,
+            tokens: above.tokens.saturating_add(tokens),
             refs: 0,
             live: 0,
-            rung: above.rung,
-            covered: 0,
-            is_text: above.is_text && block.extra.is_none() && vocabulary.is_some(),
-            tail_len: above.tail_len,
-            tail: above.tail,
+            text: None,
+            ids: None,
         };
         let mut lifted = Lifted::default();
-        if let (true, Some(vocabulary)) = (node.is_text, vocabulary) {
-            lifted.tokens = block.tokens.len() as u64;
-            lifted.bytes = self.lift(&mut node, block.tokens, vocabulary);
+        if block.extra.is_none() {
+            if let (Some(text), Some(vocabulary)) = (&above.text, vocabulary) {
+                let pieces = block.tokens.iter().map(|&token| vocabulary.bytes(token));
+                let (text, bytes) = text.extend(pieces, self.seed, &mut self.rungs);
+                node.text = Some(text);
+                lifted = Lifted {
+                    tokens: block.tokens.len() as u64,
+                    bytes,
+                };
+            }
+            if let Some(ids) = &above.ids {
+                let pieces = block.tokens.iter().map(|token| token.to_le_bytes());
+                let (ids, _) = ids.extend(pieces, self.seed, &mut self.rungs);
+                node.ids = Some(Box::new(ids));
+                self.with_ids += 1;
+            }
         }
         self.nodes[parent].refs += 1;
         let id = self.nodes.insert(node);
@@ -186,53 +189,13 @@ impl Forest {
         (id, lifted)
     }
 
-    /// Appends the bytes of `tokens` to a node that has its parent's state; returns how many they are.
-    fn lift(&mut self, node: &mut Node, tokens: &[u32], vocabulary: &Vocabulary) -> u64 {
-        let mut chunk = [0u8; CHUNK_BYTES];
-        let mut filled = usize::from(node.tail_len);
-        for (to, from) in chunk.iter_mut().zip(node.tail()) {
-            *to = *from;
-        }
-        let mut hash = ChunkHash(node.chunk);
-        let mut total = 0;
-        for &token in tokens {
-            let mut bytes = vocabulary.bytes(token);
-            total += bytes.len() as u64;
-            while let Some(room) = chunk.get_mut(filled..) {
-                let (now, later) = bytes.split_at(bytes.len().min(room.len()));
-                for (to, from) in room.iter_mut().zip(now) {
-                    *to = *from;
-                }
-                filled += now.len();
-                bytes = later;
-                if filled < CHUNK_BYTES {
-                    break;
-                }
-                filled = 0;
-                hash = hash.extend(&chunk, self.seed);
-                node.chunks = node.chunks.saturating_add(1);
-                if is_rung(node.chunks) {
-                    node.rung = self.rungs.acquire(hash.0, node.rung);
-                    node.covered += 1;
-                }
-            }
-        }
-        node.chunk = hash.0;
-        for (to, from) in node.tail.iter_mut().zip(chunk.iter().take(filled)) {
-            *to = *from;
-        }
-        // `filled` is below the chunk's length after the loop.
-        node.tail_len = u8::try_from(filled).unwrap_or_default();
-        total
-    }
-
     fn content_key(&self, parent: u32, block: Block<'_>) -> u64 {
         let mut key = self.seed.0 ^ u64::from(parent).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         if let Some(extra) = block.extra {
             key = xxh3_64_with_seed(&extra.to_le_bytes(), key);
         }
-        let mut buffer = [0u8; CHUNK_BYTES];
-        for tokens in block.tokens.chunks(CHUNK_BYTES / 4) {
+        let mut buffer = [0u8; CHUNK_TOKENS * 4];
+        for tokens in block.tokens.chunks(CHUNK_TOKENS) {
             for (to, token) in buffer.as_chunks_mut::<4>().0.iter_mut().zip(tokens) {
                 *to = token.to_le_bytes();
             }
@@ -257,13 +220,12 @@ impl Forest {
     pub(super) fn prune(&mut self, id: u32) {
         let mut at = id;
         while at != NONE && self.nodes[at].refs == 0 {
-            let node = &self.nodes[at];
-            let (key, parent, covered, mut rung) = (node.key, node.parent, node.covered, node.rung);
-            for _ in 0..covered {
-                let prev = self.rungs.prev(rung);
-                self.rungs.release(rung);
-                rung = prev;
+            let node = &mut self.nodes[at];
+            for ladder in node.ladders() {
+                ladder.release(&mut self.rungs);
             }
+            self.with_ids -= usize::from(node.ids.take().is_some());
+            let (key, parent) = (node.key, node.parent);
             if parent == NONE {
                 self.roots.remove(&key);
             } else {
@@ -293,27 +255,18 @@ impl Forest {
         }
     }
 
-    /// Calls `with` for each rung the live node gives a token depth to.
     fn each_depth(&mut self, id: u32, with: fn(&mut Rungs, u32, u32)) {
         let node = &self.nodes[id];
-        if !node.is_text || node.rung == NONE {
-            return;
-        }
         let above = self.nodes[node.parent].tokens;
-        let reaches = is_rung(node.chunks) && usize::from(node.tail_len) <= SLACK_BYTES;
-        let mut rung = node.rung;
-        if reaches {
-            with(&mut self.rungs, rung, node.tokens);
-        }
-        for step in 0..node.covered {
-            if step > 0 || !reaches {
-                with(&mut self.rungs, rung, above);
-            }
-            rung = self.rungs.prev(rung);
+        for ladder in node.ladders() {
+            ladder.each_depth(node.tokens, above, |rung, tokens| {
+                with(&mut self.rungs, rung, tokens);
+                self.rungs.prev(rung)
+            });
         }
     }
 
-    /// Credits `holder` with the node: at the rungs inside it, or at the last one before its end.
+    /// Credits `holder` with the node.
     pub(super) fn cover(&mut self, id: u32, holder: HolderId) {
         self.each_covered(id, |rungs, rung| rungs.cover(rung, holder));
     }
@@ -323,15 +276,12 @@ impl Forest {
         self.each_covered(id, |rungs, rung| rungs.uncover(rung, holder));
     }
 
-    fn each_covered(&mut self, id: u32, mut with: impl FnMut(&mut Rungs, u32)) {
-        let node = &self.nodes[id];
-        if !node.is_text || node.rung == NONE {
-            return;
-        }
-        let mut rung = node.rung;
-        for _ in 0..node.covered.max(1) {
-            with(&mut self.rungs, rung);
-            rung = self.rungs.prev(rung);
+    fn each_covered(&mut self, id: u32, with: impl Fn(&mut Rungs, u32)) {
+        for ladder in self.nodes[id].ladders() {
+            ladder.each_covered(|rung| {
+                with(&mut self.rungs, rung);
+                self.rungs.prev(rung)
+            });
         }
     }
 
@@ -342,12 +292,8 @@ impl Forest {
 
     /// Whether the node's chain spells a prefix of `text`, whose chunk hashes, starting with the scope, are `hashes`.
     pub(super) fn is_prefix(&self, id: u32, text: &[u8], hashes: &[ChunkHash]) -> bool {
-        let node = &self.nodes[id];
-        let chunks = node.chunks as usize;
-        node.is_text
-            && hashes.get(chunks).is_some_and(|hash| hash.0 == node.chunk)
-            && text
-                .get(chunks * CHUNK_BYTES..)
-                .is_some_and(|rest| rest.starts_with(node.tail()))
+        self.nodes[id]
+            .ladders()
+            .any(|ladder| ladder.is_prefix(text, hashes))
     }
 }

@@ -17,7 +17,7 @@ const UNJUDGED: u8 = 15;
 
 #[derive(Clone, Copy, Debug)]
 struct Group {
-    number: Option<u32>,
+    number: u32,
     role: Role,
 }
 
@@ -31,8 +31,9 @@ pub(super) struct Groups {
 }
 
 impl Groups {
-    /// Role of a group that was met.
+    /// Role of a group that was met; an event without a number is about group 0.
     pub(super) fn role(&self, number: Option<u32>) -> Option<Role> {
+        let number = number.unwrap_or(0);
         self.met
             .iter()
             .find(|group| group.number == number)
@@ -66,7 +67,10 @@ impl Groups {
             // A second full group, or one whose rule is not known: its whole path must be there.
             _ => self.limit(u32::MAX),
         };
-        self.met.push(Group { number, role });
+        self.met.push(Group {
+            number: number.unwrap_or(0),
+            role,
+        });
         (role, matches!(role, Role::Limit(_)))
     }
 

@@ -1,21 +1,21 @@
 //! What the index knows about a model.
 
-use super::forest::Lifted;
-use super::vocabulary::Vocabulary;
-use crate::hash::{ChunkHash, Scope, Seed, Space};
+use super::forest::{Lifted, RootScope};
+use crate::hash::{Scope, Seed, Space};
+use crate::text::TokenBytes;
 
 #[derive(Debug)]
 pub(super) struct Model {
     profile: String,
     revision: u64,
-    pub(super) vocabulary: Option<Vocabulary>,
+    pub(super) vocabulary: Option<TokenBytes>,
     /// Scope without adapter and salt, once it was needed.
-    base: Option<ChunkHash>,
+    base: Option<RootScope>,
     lifted: Lifted,
 }
 
 impl Model {
-    pub(super) fn new(profile: &str, revision: u64, vocabulary: Option<Vocabulary>) -> Self {
+    pub(super) fn new(profile: &str, revision: u64, vocabulary: Option<TokenBytes>) -> Self {
         Self {
             profile: profile.to_owned(),
             revision,
@@ -25,19 +25,31 @@ impl Model {
         }
     }
 
-    pub(super) fn scope(&mut self, adapter: &str, salt: &str, seed: Seed) -> ChunkHash {
+    pub(super) fn scope(
+        &mut self,
+        adapter: &str,
+        salt: &str,
+        seed: Seed,
+        has_token_space: bool,
+    ) -> RootScope {
         let is_base = adapter.is_empty() && salt.is_empty();
         if let (true, Some(base)) = (is_base, self.base) {
             return base;
         }
-        let scope = Scope {
-            space: Space::Text,
-            profile: &self.profile,
-            revision: self.revision,
-            adapter,
-            salt,
-        }
-        .hash(seed);
+        let of = |space| {
+            Scope {
+                space,
+                profile: &self.profile,
+                revision: self.revision,
+                adapter,
+                salt,
+            }
+            .hash(seed)
+        };
+        let scope = RootScope {
+            text: of(Space::Text),
+            ids: has_token_space.then(|| of(Space::Token)),
+        };
         if is_base {
             self.base = Some(scope);
         }

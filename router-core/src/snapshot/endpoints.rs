@@ -1,5 +1,6 @@
 //! Endpoints of a shard, with their live holders.
 
+use hashbrown::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::sets::MAX_HOLDERS;
@@ -96,6 +97,7 @@ pub struct Endpoints {
     list: Vec<EndpointInfo>,
     /// By holder id: place in `list` and tier; `None` = dead.
     holders: Vec<Option<(u32, Tier)>>,
+    places: HashMap<EndpointKey, usize>,
 }
 
 impl Endpoints {
@@ -123,7 +125,9 @@ impl Endpoints {
                     }
                 }
             }
-            endpoints.list.push(info(endpoint));
+            let info = info(endpoint);
+            endpoints.places.insert(info.key, endpoints.list.len());
+            endpoints.list.push(info);
         }
         endpoints
     }
@@ -144,12 +148,12 @@ impl Endpoints {
         Some((place as usize, tier))
     }
 
-    /// Place in [`Self::list`] of an endpoint. Costs a step per endpoint, as the next.
+    /// Place in [`Self::list`] of an endpoint.
     pub fn place_of(&self, key: EndpointKey) -> Option<usize> {
-        self.list.iter().position(|endpoint| endpoint.key == key)
+        self.places.get(&key).copied()
     }
 
-    /// Endpoint of an id.
+    /// Endpoint of an id. Costs a step per endpoint.
     pub fn by_id(&self, id: EndpointId) -> Option<&EndpointInfo> {
         self.list.iter().find(|endpoint| endpoint.id == id)
     }

@@ -156,22 +156,31 @@ enum State {
 pub struct Replica {
     state: State,
     snapshot: Snapshot,
+    /// Epoch of the stream's hello; that of the endpoints it sends.
+    stream_epoch: u64,
     seed: Option<Seed>,
+    expected_seed: Option<Seed>,
     max_bytes: usize,
 }
 
 impl Replica {
-    /// A replica that has nothing. `max_bytes` is the table's budget, `seed` that of the deployment when it is known already.
-    pub fn new(max_bytes: usize, seed: Option<Seed>) -> Self {
-        Self::from_snapshot(Snapshot::empty(), max_bytes, seed)
+    /// A replica that has nothing. `max_bytes` is the table's budget, `expected_seed` that of the deployment when another is to be refused.
+    pub fn new(max_bytes: usize, expected_seed: Option<Seed>) -> Self {
+        Self::from_snapshot(Snapshot::empty(), max_bytes, expected_seed)
     }
 
     /// A replica that goes on from a copy.
-    pub fn from_snapshot(snapshot: Snapshot, max_bytes: usize, seed: Option<Seed>) -> Self {
+    pub fn from_snapshot(
+        snapshot: Snapshot,
+        max_bytes: usize,
+        expected_seed: Option<Seed>,
+    ) -> Self {
         Self {
             state: State::Start,
             snapshot,
-            seed,
+            stream_epoch: 0,
+            seed: None,
+            expected_seed,
             max_bytes,
         }
     }
@@ -205,6 +214,11 @@ impl Replica {
     /// Gives the copy away.
     pub fn into_snapshot(self) -> Snapshot {
         self.snapshot
+    }
+
+    /// Epoch of the stream: that of the endpoints it sends, and of the copy once that is live.
+    pub fn stream_epoch(&self) -> u64 {
+        self.stream_epoch
     }
 
     /// The deployment's seed, from the stream.
@@ -280,10 +294,12 @@ impl Replica {
 
     fn hello(&mut self, hello: &proto::Hello) -> Result<Update, ReplicaError> {
         let seed = Seed(hello.seed);
-        if seed.check() != hello.seed_check || self.seed.is_some_and(|known| known != seed) {
+        if seed.check() != hello.seed_check || self.expected_seed.is_some_and(|known| known != seed)
+        {
             return Err(ReplicaError::Seed);
         }
         self.seed = Some(seed);
+        self.stream_epoch = hello.epoch;
         if hello.resume {
             if hello.epoch == 0
                 || hello.epoch != self.snapshot.epoch

@@ -80,7 +80,7 @@ fn a_full_segment_asks_for_a_split_and_halves_keep_everything() {
 #[test]
 fn foreign_images_are_refused() {
     let mut good = Segment::try_new(1 << 63, 1, 5, 0).unwrap();
-    good.insert(entry((1 << 63) | 77, 1)).unwrap();
+    good.insert(entry((1 << 63) + 77, 1)).unwrap();
     let image = good.image().to_vec();
     for (at, value) in [
         (0, b'X'),

@@ -1,0 +1,382 @@
+//! What is published, one rule at a time. Token `n` is 16 bytes, so that four tokens are a chunk.
+
+use super::*;
+use crate::hash::chunk_hashes;
+
+const GPU: HolderId = HolderId(3);
+const CPU: HolderId = HolderId(4);
+const SOURCE: SourceId = SourceId(1);
+const OTHER: SourceId = SourceId(2);
+const OTHER_GPU: HolderId = HolderId(6);
+
+fn words() -> Vec<Vec<u8>> {
+    (b'a'..=b'z').map(|letter| vec![letter; 16]).collect()
+}
+
+fn two_sources() -> Index {
+    let mut index = index(words());
+    index.add_source(SOURCE, MODEL, holders(1));
+    index.add_source(OTHER, MODEL, holders(2));
+    index
+}
+
+fn apply(index: &mut Index, source: SourceId, event: &EventSpec) {
+    index.apply(source, &batch(std::slice::from_ref(event)));
+}
+
+/// Rung of a prompt of tokens, as (token depth, holders).
+fn rung(index: &Index, tokens: &[u32]) -> Option<(u32, Vec<HolderId>)> {
+    rung_in(index, scope("", ""), tokens)
+}
+
+fn rung_in(index: &Index, scope: ChunkHash, tokens: &[u32]) -> Option<(u32, Vec<HolderId>)> {
+    let words = words();
+    let text: Vec<u8> = tokens
+        .iter()
+        .flat_map(|&token| words[token as usize].clone())
+        .collect();
+    let hash = chunk_hashes(scope, &text, SEED).last().unwrap();
+    all(index)
+        .get(&hash.0)
+        .map(|rung| (rung.token_depth, rung.holders.clone()))
+}
+
+#[test]
+fn holder_stays_in_a_rung_until_its_last_covering_block_is_gone() {
+    let mut index = two_sources();
+    // Blocks of three tokens: the second block of each prompt covers the rung at four tokens.
+    apply(
+        &mut index,
+        SOURCE,
+        &stored(&[1, 2], None, &[0, 1, 2, 3, 4, 5], 3),
+    );
+    apply(&mut index, SOURCE, &stored(&[3], Some(1), &[3, 6, 7], 3));
+    // Both blocks end 32 bytes after the rung.
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((6, vec![GPU])));
+    apply(&mut index, SOURCE, &removed(2));
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((6, vec![GPU])));
+    apply(&mut index, SOURCE, &removed(3));
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), None);
+}
+
+#[test]
+fn block_that_ends_more_than_half_a_chunk_later_gives_its_parents_depth() {
+    let mut index = two_sources();
+    apply(
+        &mut index,
+        SOURCE,
+        &stored(&[1, 2], None, &[0, 1, 2, 3, 4, 5, 6], 7),
+    );
+    assert!(all(&index).is_empty(), "two hashes need fourteen tokens");
+    apply(
+        &mut index,
+        SOURCE,
+        &stored(&[1], None, &[0, 1, 2, 3, 4, 5, 6], 7),
+    );
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((0, vec![GPU])));
+    apply(&mut index, OTHER, &stored(&[9], None, &[0, 1, 2, 3, 4], 5));
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((5, vec![GPU, OTHER_GPU])));
+    apply(&mut index, OTHER, &EventSpec::Cleared);
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((0, vec![GPU])));
+}
+
+#[test]
+fn children_of_a_missing_block_do_not_count_until_it_is_back() {
+    let mut index = two_sources();
+    apply(
+        &mut index,
+        SOURCE,
+        &stored(&[1, 2], None, &[0, 1, 2, 3, 4, 5, 6, 7], 4),
+    );
+    apply(&mut index, SOURCE, &removed(1));
+    assert!(all(&index).is_empty());
+    apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));
+    assert_eq!(
+        rung(&index, &[0, 1, 2, 3, 4, 5, 6, 7]),
+        Some((8, vec![GPU]))
+    );
+}
+
+#[test]
+fn full_report_of_a_live_prefix_is_not_counted() {
+    let mut index = two_sources();
+    let prefix = stored(&[1, 2], None, &[0, 1, 2, 3, 4, 5, 6, 7], 4);
+    apply(&mut index, SOURCE, &prefix);
+    apply(&mut index, SOURCE, &prefix);
+    assert_eq!(index.stats().counters.full_reports, 1);
+    apply(&mut index, SOURCE, &removed(2));
+    assert_eq!(rung(&index, &[0, 1, 2, 3, 4, 5, 6, 7]), None);
+}
+
+#[test]
+fn block_counts_for_the_slowest_tier_on_its_path() {
+    let mut index = two_sources();
+    apply(
+        &mut index,
+        SOURCE,
+        &stored(&[1, 2], None, &[0, 1, 2, 3, 4, 5, 6, 7], 4),
+    );
+    // The offloading connector names the block by its hash only.
+    let offloaded = EventSpec::Stored(StoredSpec {
+        hashes: vec![1],
+        medium: Some("CPU".to_owned()),
+        ..StoredSpec::default()
+    });
+    apply(&mut index, SOURCE, &offloaded);
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((4, vec![GPU])));
+    apply(&mut index, SOURCE, &removed(1));
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((4, vec![CPU])));
+    assert_eq!(
+        rung(&index, &[0, 1, 2, 3, 4, 5, 6, 7]),
+        Some((8, vec![CPU]))
+    );
+}
+
+#[test]
+fn placeholder_is_joined_when_its_content_comes() {
+    let mut index = two_sources();
+    let offloaded = EventSpec::Stored(StoredSpec {
+        hashes: vec![1],
+        medium: Some("CPU".to_owned()),
+        ..StoredSpec::default()
+    });
+    apply(&mut index, SOURCE, &offloaded);
+    assert!(all(&index).is_empty());
+    apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));
+    apply(&mut index, SOURCE, &removed(1));
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((4, vec![CPU])));
+}
+
+#[test]
+fn adapters_and_salts_are_scopes_of_their_own() {
+    let mut index = two_sources();
+    for (hash, adapter, salt) in [
+        (1, None, None),
+        (2, Some("lora-a"), None),
+        (3, None, Some("s")),
+        (4, Some("lora-a"), Some("s")),
+    ] {
+        let spec = StoredSpec {
+            hashes: vec![hash, hash + 10],
+            tokens: vec![0, 1, 2, 3, 4, 5, 6, 7],
+            block_size: 4,
+            lora_name: adapter.map(str::to_owned),
+            salt: salt.map(str::to_owned),
+            ..StoredSpec::default()
+        };
+        apply(&mut index, SOURCE, &EventSpec::Stored(spec));
+    }
+    assert_eq!(all(&index).len(), 8);
+    for (adapter, salt) in [("", ""), ("lora-a", ""), ("", "s"), ("lora-a", "s")] {
+        assert_eq!(
+            rung_in(&index, scope(adapter, salt), &[0, 1, 2, 3, 4, 5, 6, 7]),
+            Some((8, vec![GPU]))
+        );
+    }
+    assert_eq!(rung_in(&index, scope("lora-b", ""), &[0, 1, 2, 3]), None);
+}
+
+#[test]
+fn reset_of_a_source_takes_its_holders_and_speculations_with_it() {
+    let mut index = two_sources();
+    apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));
+    apply(&mut index, OTHER, &stored(&[1], None, &[0, 1, 2, 3], 4));
+    let mut table = Table::default();
+    table.take(&mut index);
+    index.credit_speculative(&Speculation {
+        holder: GPU,
+        rungs: &[77],
+        prompt_tokens: 4,
+        prompt_bytes: 64,
+        expires_ms: 5,
+    });
+    index.reset_source(SOURCE, holders(7));
+    table.take(&mut index);
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((4, vec![OTHER_GPU])));
+    assert_eq!(table.0.len(), 1);
+    index.remove_source(OTHER);
+    table.take(&mut index);
+    assert!(table.0.is_empty());
+    assert!(!index.apply(OTHER, &batch(&[])).is_known_source);
+    assert_eq!(index.stats().counters.stale_batches, 1);
+}
+
+#[test]
+fn speculation_and_events_do_not_cancel_each_other() {
+    let mut index = two_sources();
+    apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));
+    let words = words();
+    let text: Vec<u8> = (0..8).flat_map(|token| words[token].clone()).collect();
+    let rungs: Vec<u64> = chunk_hashes(scope("", ""), &text, SEED)
+        .map(|hash| hash.0)
+        .collect();
+    let speculate = |index: &mut Index, holder| {
+        index.credit_speculative(&Speculation {
+            holder,
+            rungs: &rungs,
+            prompt_tokens: 8,
+            prompt_bytes: 128,
+            expires_ms: 50,
+        })
+    };
+    let id = speculate(&mut index, OTHER_GPU);
+    let own = speculate(&mut index, GPU);
+    let whole = [0, 1, 2, 3, 4, 5, 6, 7];
+    assert_eq!(rung(&index, &whole), Some((8, vec![GPU, OTHER_GPU])));
+    apply(&mut index, SOURCE, &removed(1));
+    assert_eq!(
+        rung(&index, &whole[..4]),
+        Some((4, vec![GPU, OTHER_GPU])),
+        "a removal leaves the speculation"
+    );
+    index.cancel(own);
+    assert_eq!(rung(&index, &whole[..4]), Some((4, vec![OTHER_GPU])));
+    apply(&mut index, OTHER, &stored(&[5, 6], None, &whole, 4));
+    assert_eq!(index.stats().speculations, 0, "events confirmed it");
+    index.cancel(id);
+    assert_eq!(rung(&index, &whole), Some((8, vec![OTHER_GPU])));
+    speculate(&mut index, GPU);
+    index.expire(49);
+    assert_eq!(rung(&index, &whole), Some((8, vec![GPU, OTHER_GPU])));
+    index.expire(50);
+    assert_eq!(rung(&index, &whole), Some((8, vec![OTHER_GPU])));
+}
+
+#[test]
+fn hybrid_holder_is_credited_only_where_its_windows_are_there() {
+    let mut index = two_sources();
+    let of_group = |number: u32, hashes: Vec<u64>, tokens: Vec<u32>| {
+        let (kind, window) = if number == 0 {
+            ("full_attention", None)
+        } else {
+            ("sliding_window", Some(5))
+        };
+        EventSpec::Stored(StoredSpec {
+            hashes,
+            tokens,
+            block_size: 4,
+            group: Some((number, kind.to_owned(), window)),
+            ..StoredSpec::default()
+        })
+    };
+    let whole: Vec<u32> = (0..12).collect();
+    apply(
+        &mut index,
+        SOURCE,
+        &of_group(0, vec![1, 2, 3], whole.clone()),
+    );
+    assert_eq!(rung(&index, &whole), Some((12, vec![GPU])));
+    // The window is one block; only the last block of the sliding group is stored (fewer hashes than tokens).
+    apply(&mut index, SOURCE, &of_group(1, vec![3], whole.clone()));
+    assert_eq!(
+        rung(&index, &whole[..4]),
+        Some((4, vec![])),
+        "the rung stays: probing goes on to deeper ones"
+    );
+    assert_eq!(rung(&index, &whole), Some((12, vec![GPU])));
+    apply(
+        &mut index,
+        SOURCE,
+        &EventSpec::Removed {
+            hashes: vec![3],
+            medium: None,
+            group: Some(1),
+        },
+    );
+    assert_eq!(rung(&index, &whole), Some((12, vec![])));
+}
+
+#[test]
+fn contradicting_content_is_not_counted() {
+    let mut index = two_sources();
+    apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));
+    apply(&mut index, SOURCE, &stored(&[1], None, &[4, 5, 6, 7], 4));
+    assert_eq!(index.stats().counters.conflicts, 1);
+    assert_eq!(rung(&index, &[4, 5, 6, 7]), None);
+    assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((4, vec![GPU])));
+    assert_eq!(index.stats().nodes, 2);
+}
+
+#[test]
+fn byte_bound_drops_the_oldest_leaves_and_marks_their_source() {
+    let mut index = Index::new(IndexConfig {
+        seed: SEED,
+        max_bytes: 60_000,
+    });
+    index.add_model(MODEL, "m", 1, Some(words().into_iter().collect()));
+    index.add_source(SOURCE, MODEL, holders(1));
+    index.add_source(OTHER, MODEL, holders(2));
+    apply(&mut index, OTHER, &stored(&[1], None, &[25, 25, 25, 25], 4));
+    let mut table = Table::default();
+    for number in 0..1000u32 {
+        let tokens = [number / 400, number / 20 % 20, number % 20, 1, 2, 3, 4, 5];
+        apply(
+            &mut index,
+            SOURCE,
+            &stored(
+                &[u64::from(number) * 2 + 10, u64::from(number) * 2 + 11],
+                None,
+                &tokens,
+                4,
+            ),
+        );
+        assert!(index.stats().bytes <= 60_000);
+        if number % 50 == 0 {
+            table.take(&mut index);
+        }
+    }
+    table.take(&mut index);
+    assert_eq!(table.0, all(&index));
+    assert!(index.is_partial(SOURCE) && index.is_partial(OTHER));
+    assert!(index.stats().counters.evicted_blocks > 500);
+    let newest = [999 / 400, 999 / 20 % 20, 999 % 20, 1, 2, 3, 4, 5];
+    assert_eq!(rung(&index, &newest), Some((8, vec![GPU])));
+    assert_eq!(rung(&index, &[25, 25, 25, 25]), None);
+}
+
+#[test]
+fn bytes_per_token_is_learned_from_distinct_blocks() {
+    let mut index = index([vec![b'a'; 3], vec![b'b'; 5]]);
+    index.add_source(SOURCE, MODEL, holders(1));
+    assert_eq!(index.bytes_per_token(MODEL), None);
+    for _ in 0..2 {
+        apply(&mut index, SOURCE, &stored(&[1], None, &[0, 0, 1, 1], 4));
+    }
+    assert_eq!(index.bytes_per_token(MODEL), Some(4.0));
+    assert_eq!(index.bytes_per_token(ModelId(9)), None);
+}
+
+#[test]
+fn changes_are_coalesced_and_empty_when_nothing_changed() {
+    let mut index = two_sources();
+    let prefix = stored(&[1], None, &[0, 1, 2, 3], 4);
+    apply(&mut index, SOURCE, &prefix);
+    apply(&mut index, SOURCE, &removed(1));
+    assert!(
+        index.take_changes().is_empty(),
+        "what came and went is not told"
+    );
+    apply(&mut index, SOURCE, &prefix);
+    assert_eq!(index.take_changes().upserts.len(), 1);
+    apply(&mut index, SOURCE, &prefix);
+    assert!(
+        index.take_changes().is_empty(),
+        "a second copy changes nothing"
+    );
+}
+
+#[test]
+fn model_without_vocabulary_publishes_nothing_but_counts() {
+    let mut index = Index::new(IndexConfig {
+        seed: SEED,
+        max_bytes: usize::MAX,
+    });
+    index.add_model(MODEL, "m", 1, None);
+    index.add_source(SOURCE, MODEL, holders(1));
+    apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));
+    assert!(all(&index).is_empty());
+    assert_eq!(
+        index.exact_tokens(scope("", ""), &[0, 1, 2, 3], 4, |_| Vec::new()),
+        [(GPU, 4)].into()
+    );
+}

@@ -1,0 +1,1 @@
+//! Several VMs over one shared data.

@@ -1,0 +1,147 @@
+//! Messages from a gateway to the indexer: numbered, and with a bounded number of unacknowledged ones.
+
+use std::collections::VecDeque;
+
+use crate::proto::{self, up::Kind};
+
+/// Most messages that are sent and not acknowledged.
+pub const MAX_UNACKED: u64 = 1_024;
+
+/// Most messages that wait; beyond it the oldest is dropped (they are hints, load is sent absolute and whole).
+pub const MAX_WAITING: usize = 4_096;
+
+/// Time between two `Usage` messages that differ.
+pub const USAGE_MS: u64 = 50;
+
+/// Time after which `Usage` is sent though nothing changed.
+pub const USAGE_REPEAT_MS: u64 = 1_000;
+
+/// Numbers and paces the messages of one stream after another.
+#[derive(Debug, Default)]
+pub struct Upstream {
+    waiting: VecDeque<Kind>,
+    usage: Option<proto::Usage>,
+    sent_usage: Option<(u64, proto::Usage)>,
+    seq: u64,
+    acked: u64,
+}
+
+impl Upstream {
+    /// A new stream begins: numbers start over and nothing sent before is waited for.
+    pub fn restart(&mut self) {
+        self.seq = 0;
+        self.acked = 0;
+        self.sent_usage = None;
+    }
+
+    /// Adds a decision or an outcome.
+    pub fn push(&mut self, kind: Kind) {
+        if self.waiting.len() >= MAX_WAITING {
+            self.waiting.pop_front();
+        }
+        self.waiting.push_back(kind);
+    }
+
+    /// Says what the gateway has in flight now; the newest is sent.
+    pub fn set_usage(&mut self, usage: proto::Usage) {
+        self.usage = Some(usage);
+    }
+
+    /// The indexer took messages up to `seq`.
+    pub fn ack(&mut self, seq: u64) {
+        self.acked = self.acked.max(seq.min(self.seq));
+    }
+
+    /// Messages to send now, in order.
+    pub fn poll(&mut self, now_ms: u64) -> Vec<proto::Up> {
+        let mut messages = Vec::new();
+        if let Some(usage) = self
+            .usage
+            .take_if(|usage| is_due(self.sent_usage.as_ref(), usage, now_ms))
+            && self.has_room()
+        {
+            self.sent_usage = Some((now_ms, usage.clone()));
+            messages.push(self.number(Kind::Usage(usage)));
+        }
+        while self.has_room()
+            && let Some(kind) = self.waiting.pop_front()
+        {
+            messages.push(self.number(kind));
+        }
+        messages
+    }
+
+    fn has_room(&self) -> bool {
+        self.seq - self.acked < MAX_UNACKED
+    }
+
+    fn number(&mut self, kind: Kind) -> proto::Up {
+        self.seq += 1;
+        proto::Up {
+            seq: self.seq,
+            kind: Some(kind),
+        }
+    }
+}
+
+fn is_due(sent: Option<&(u64, proto::Usage)>, usage: &proto::Usage, now_ms: u64) -> bool {
+    sent.is_none_or(|(at_ms, sent)| {
+        let pause = if sent == usage {
+            USAGE_REPEAT_MS
+        } else {
+            USAGE_MS
+        };
+        now_ms.saturating_sub(*at_ms) >= pause
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn usage(in_flight: u32) -> proto::Usage {
+        proto::Usage {
+            endpoints: vec![proto::EndpointUsage {
+                endpoint: 1,
+                in_flight,
+                queued_prefill_tokens: 0,
+            }],
+        }
+    }
+
+    #[test]
+    fn usage_is_sent_when_it_changes_and_repeated_when_not() {
+        let mut upstream = Upstream::default();
+        let mut sent = Vec::new();
+        for (now_ms, in_flight) in [(0, 1), (10, 2), (50, 2), (60, 2), (1_049, 2), (1_050, 2)] {
+            upstream.set_usage(usage(in_flight));
+            sent.extend(upstream.poll(now_ms).into_iter().map(|up| (now_ms, up.seq)));
+        }
+        assert_eq!(sent, [(0, 1), (50, 2), (1_050, 3)]);
+        upstream.restart();
+        upstream.set_usage(usage(2));
+        assert_eq!(upstream.poll(1_051).len(), 1);
+    }
+
+    #[test]
+    fn the_unacknowledged_window_is_bounded_and_so_is_the_queue() {
+        let mut upstream = Upstream::default();
+        for request in 0..5_000 {
+            upstream.push(Kind::Routed(proto::Routed {
+                request,
+                ..proto::Routed::default()
+            }));
+        }
+        let first = upstream.poll(0);
+        assert_eq!(first.len() as u64, MAX_UNACKED);
+        assert!(matches!(&first[0].kind, Some(Kind::Routed(routed)) if routed.request == 904));
+        assert!(upstream.poll(0).is_empty());
+        upstream.ack(10);
+        assert_eq!(
+            upstream.poll(0).iter().map(|up| up.seq).collect::<Vec<_>>(),
+            (1_025..=1_034).collect::<Vec<_>>()
+        );
+        upstream.ack(u64::MAX);
+        assert_eq!(upstream.poll(0).len() as u64, MAX_UNACKED);
+    }
+}

@@ -1,0 +1,498 @@
+//! Everything a VM needs to route, in one place and a few calls.
+//!
+//! ```text
+//!   tick, on_message ──► Member per shard ─┐
+//!   (every few ms)       VmRegistry ───────┼─► RoutingView ─ decide ─► Decision ─ commit ─► Ledger, Speculation, record of the VM
+//!                                          ┘         ▲                                          │
+//!                                                    └──── first_byte, finish ◄── the request ◄─┘
+//! ```
+
+pub mod decide;
+
+use hashbrown::HashMap;
+
+pub use decide::{Ask, Choice, Decision, Reason};
+
+use crate::{
+    hash::Seed,
+    load::{
+        Ledger, LoadView, RequestId, Speculation, Usage,
+        speculation::{DEFAULT_TTL_MS, Origin, ttl_ms},
+    },
+    proto::{self, up},
+    rung::rungs,
+    schedule::DEFAULT_PREFILL_TOKENS_PER_S,
+    shared::{
+        Action, Keys, Member, MemberConfig, SharedData, SharedError, VmRegistry,
+        reader::Changed,
+        record::{Body, Message},
+    },
+    snapshot::{EndpointKey, PromptHashes, ReplicaError, Rung, entry, sets},
+};
+
+/// Settings of a view.
+#[derive(Clone, Debug)]
+pub struct ViewConfig {
+    /// Indexer clusters, one per shard.
+    pub indexers: Vec<String>,
+    /// Pools that are routed for; empty = all.
+    pub pools: Vec<String>,
+    /// Name of the gateway, the same in all VMs of the proxy.
+    pub gateway: String,
+    /// Random number of this VM.
+    pub nonce: u64,
+    /// Budget of all tables together.
+    pub max_bytes: usize,
+}
+
+/// What a tick came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Ticked {
+    /// What the host has to do on the stream of a shard (by number), in order.
+    pub actions: Vec<(usize, Action)>,
+    /// Whether a policy changed, so that profiles have to be compiled.
+    pub has_policy: bool,
+    /// First error of the host; the next tick goes on from there.
+    pub error: Option<SharedError>,
+}
+
+/// How a request went.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ending {
+    /// It failed before or while it was served: nothing is expected to be cached.
+    pub is_failed: bool,
+    /// Tokens of the prompt that came from cache, by the reply's usage.
+    pub cached_tokens: Option<u32>,
+    /// Tokens of the prompt, by the reply's usage.
+    pub prompt_tokens: Option<u32>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Sent {
+    shard: u32,
+    started_ms: u64,
+    first_byte_ms: Option<u64>,
+    predicted_cached_tokens: u32,
+}
+
+/// A VM's view of all shards, with its own requests.
+#[derive(Debug)]
+pub struct RoutingView {
+    members: Vec<Member>,
+    registry: VmRegistry,
+    ledger: Ledger,
+    load: LoadView,
+    speculation: Speculation,
+    sent: HashMap<RequestId, Sent>,
+    /// Time of the load that was taken last, by shard.
+    load_ms: Vec<Option<u64>>,
+}
+
+impl RoutingView {
+    /// A view that knows nothing yet: decisions go by the load of no endpoints, that is, there are none.
+    pub fn new(config: &ViewConfig) -> Self {
+        let keys = Keys::new(&config.indexers, &config.pools);
+        let shards = config.indexers.len();
+        let member = |number| {
+            Member::new(MemberConfig {
+                keys: keys.shard(number),
+                nonce: config.nonce,
+                gateway: config.gateway.clone(),
+                pools: config.pools.clone(),
+                max_bytes: config.max_bytes / shards.max(1),
+            })
+        };
+        Self {
+            members: (0..shards).map(member).collect(),
+            registry: VmRegistry::new(keys.clone(), config.nonce),
+            ledger: Ledger::default(),
+            load: LoadView::default(),
+            speculation: Speculation::default(),
+            sent: HashMap::new(),
+            load_ms: vec![None; shards],
+        }
+    }
+
+    /// Shards, in order of the indexers.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// This VM's own requests.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// What is expected soon.
+    pub fn speculation(&self) -> &Speculation {
+        &self.speculation
+    }
+
+    /// Seed of the chunk hash, once it is known; shards with another one are not used.
+    pub fn seed(&self) -> Option<Seed> {
+        self.members.iter().find_map(|member| member.info().seed)
+    }
+
+    /// Policies of the shards that have one.
+    pub fn policies(&self) -> impl Iterator<Item = &proto::Policy> {
+        self.members
+            .iter()
+            .filter_map(|member| member.info().policy.as_ref())
+    }
+
+    /// The profile a request's `model` means, and the adapter when it means one. Without `model`, the default profile.
+    pub fn profile_of<'a>(
+        &'a self,
+        model: Option<&'a str>,
+    ) -> Option<(&'a proto::ModelProfile, Option<&'a str>)> {
+        let Some(name) = model else {
+            return self.policies().find_map(|policy| {
+                let default = &policy.default_model;
+                let found = policy
+                    .models
+                    .iter()
+                    .find(|profile| !default.is_empty() && profile.id == *default);
+                found.map(|profile| (profile, None))
+            });
+        };
+        let has = |names: &[String]| names.iter().any(|other| other == name);
+        let profiles = || self.policies().flat_map(|policy| &policy.models);
+        let base = profiles()
+            .find(|profile| has(&profile.names))
+            .map(|profile| (profile, None));
+        base.or_else(|| {
+            profiles()
+                .find(|profile| has(&profile.adapters))
+                .map(|profile| (profile, Some(name)))
+        })
+    }
+
+    /// Brings everything up to date; to be called every few ms.
+    pub fn tick(&mut self, now_ms: u64, shared: &impl SharedData) -> Ticked {
+        let mut ticked = Ticked::default();
+        for shard in 0..self.members.len() {
+            let Some(member) = self.members.get_mut(shard) else {
+                continue;
+            };
+            match member.tick(now_ms, shared) {
+                Ok((changed, actions)) => {
+                    ticked
+                        .actions
+                        .extend(actions.into_iter().map(|action| (shard, action)));
+                    ticked.has_policy |= changed.has_policy;
+                    self.take(shard, &changed);
+                }
+                Err(error) => ticked.error = ticked.error.or(Some(error)),
+            }
+        }
+        match self.registry.tick(now_ms, shared) {
+            Ok(received) => {
+                for (vm, message) in received {
+                    self.receive(vm, &message, now_ms);
+                }
+            }
+            Err(error) => ticked.error = ticked.error.or(Some(error)),
+        }
+        self.load.set_vms(self.registry.usages(now_ms));
+        self.speculation.expire(now_ms);
+        self.report_usage(now_ms);
+        if let Err(error) = self.registry.write(&self.ledger, now_ms, shared) {
+            ticked.error = ticked.error.or(Some(error));
+        }
+        ticked
+    }
+
+    /// Takes a message of a shard's stream; gives whether a policy came.
+    ///
+    /// # Errors
+    /// The host has to close the stream; another one is opened by a later tick.
+    pub fn on_message(
+        &mut self,
+        shard: usize,
+        message: proto::Down,
+        now_ms: u64,
+    ) -> Result<bool, ReplicaError> {
+        let Some(member) = self.members.get_mut(shard) else {
+            return Ok(false);
+        };
+        let changed = member.on_message(message, now_ms)?;
+        self.take(shard, &changed);
+        Ok(changed.has_policy)
+    }
+
+    /// A shard's stream is closed.
+    pub fn on_closed(&mut self, shard: usize, now_ms: u64) {
+        if let Some(member) = self.members.get_mut(shard) {
+            member.on_closed(now_ms);
+        }
+    }
+
+    /// The request is being sent to the first choice of the decision: counts it, and tells everybody.
+    ///
+    /// # Errors
+    /// When the host fails to store the VM's record; the request is counted all the same.
+    pub fn commit(
+        &mut self,
+        request: RequestId,
+        decision: &Decision,
+        prompt: Option<&PromptHashes>,
+        now_ms: u64,
+        shared: &impl SharedData,
+    ) -> Result<(), SharedError> {
+        let (Some(choice), Some(best)) = (decision.choices.first(), decision.ranking.first())
+        else {
+            return Ok(());
+        };
+        if !self.ledger.start(request, choice.key, best.uncached_tokens) {
+            return Ok(());
+        }
+        let shard = u32::try_from(choice.shard).unwrap_or(u32::MAX);
+        let predicted_cached_tokens = decision.predicted_cached_tokens();
+        self.sent.insert(
+            request,
+            Sent {
+                shard,
+                started_ms: now_ms,
+                first_byte_ms: None,
+                predicted_cached_tokens,
+            },
+        );
+        let rungs = prompt.map_or(&[][..], |prompt| &prompt.rungs);
+        let routed = proto::Routed {
+            request: self.number(request),
+            endpoint: 0,
+            rungs: rungs
+                .iter()
+                .flat_map(|rung| rung.hash.to_le_bytes())
+                .collect::<Vec<u8>>()
+                .into(),
+            prompt_bytes: prompt.map_or(0, |prompt| prompt.bytes),
+            predicted_cached_tokens,
+            estimated_prompt_tokens: decision.prompt_tokens,
+        };
+        let message = self
+            .registry
+            .send(shard, choice.key, Body::Routed(routed), now_ms);
+        self.speculate(self.origin(request), rungs, &message, now_ms);
+        self.forward(&message);
+        self.registry.write(&self.ledger, now_ms, shared)
+    }
+
+    /// The first byte of the reply's body came.
+    pub fn first_byte(&mut self, request: RequestId, now_ms: u64) {
+        if let Some(sent) = self
+            .sent
+            .get_mut(&request)
+            .filter(|sent| sent.first_byte_ms.is_none())
+        {
+            sent.first_byte_ms = Some(now_ms);
+            self.ledger.prefilled(request);
+            self.registry.touch();
+        }
+    }
+
+    /// Another endpoint than the first choice served the request.
+    pub fn served_by(&mut self, request: RequestId, endpoint: EndpointKey) {
+        self.ledger.served_by(request, endpoint);
+        self.speculation.cancel(self.origin(request));
+        self.registry.touch();
+    }
+
+    /// The request is over, however it ended; gives `false` when it was not counted (any more).
+    pub fn finish(&mut self, request: RequestId, ending: Ending, now_ms: u64) -> bool {
+        let (Some(endpoint), Some(sent)) =
+            (self.ledger.finish(request), self.sent.remove(&request))
+        else {
+            return false;
+        };
+        if ending.is_failed {
+            self.speculation.cancel(self.origin(request));
+        }
+        let ttft_ms = sent
+            .first_byte_ms
+            .map_or(0, |at| at.saturating_sub(sent.started_ms));
+        let outcome = proto::Outcome {
+            request: self.number(request),
+            endpoint: 0,
+            ttft_ms: u32::try_from(ttft_ms).unwrap_or(u32::MAX),
+            predicted_cached_tokens: sent.predicted_cached_tokens,
+            cached_tokens: ending.cached_tokens,
+            prompt_tokens: ending.prompt_tokens,
+            failed: ending.is_failed,
+        };
+        let message = self
+            .registry
+            .send(sent.shard, endpoint, Body::Outcome(outcome), now_ms);
+        self.forward(&message);
+        true
+    }
+
+    fn origin(&self, request: RequestId) -> Origin {
+        Origin {
+            vm: self.registry.id().unwrap_or(0),
+            request: RequestId(self.number(request)),
+        }
+    }
+
+    /// Number of a request that is unique within the gateway: VM number in the top 16 bits.
+    fn number(&self, request: RequestId) -> u64 {
+        const REQUEST_BITS: u32 = 48;
+        let vm = u64::from(self.registry.id().unwrap_or(0));
+        (vm << REQUEST_BITS) | (request.0 & ((1 << REQUEST_BITS) - 1))
+    }
+
+    /// Takes over what a shard's member took in.
+    fn take(&mut self, shard: usize, changed: &Changed) {
+        let Some(member) = self.members.get(shard) else {
+            return;
+        };
+        let info = member.info();
+        if let (Some((at_ms, load)), Some(taken)) = (&info.load, self.load_ms.get_mut(shard))
+            && *taken != Some(*at_ms)
+        {
+            self.load.set_gateways(&info.endpoints, load, *at_ms);
+            *taken = Some(*at_ms);
+        }
+        if self.speculation.is_empty() || info.endpoints_epoch != member.snapshot().epoch {
+            return;
+        }
+        let sets = &member.snapshot().sets;
+        for entry in changed
+            .deltas
+            .iter()
+            .flat_map(|delta| entry::entries(&delta.upserts))
+        {
+            self.speculation.confirm(entry.hash, |key| {
+                sets::holders(sets.get(entry.set).unwrap_or_default()).any(|holder| {
+                    let place = info.endpoints.holder(holder).map(|(place, _)| place);
+                    place
+                        .and_then(|place| info.endpoints.list().get(place))
+                        .is_some_and(|endpoint| endpoint.key == key)
+                })
+            });
+        }
+    }
+
+    /// Takes a message of another VM.
+    fn receive(&mut self, vm: u32, message: &Message, now_ms: u64) {
+        match &message.body {
+            Body::Routed(routed) => {
+                let depths = rungs(u32::MAX).zip(entry::hashes(&routed.rungs));
+                let rungs: Vec<Rung> = depths.map(|(chunks, hash)| Rung { chunks, hash }).collect();
+                self.speculate(
+                    Origin {
+                        vm,
+                        request: RequestId(routed.request),
+                    },
+                    &rungs,
+                    message,
+                    now_ms,
+                );
+            }
+            Body::Outcome(outcome) if outcome.failed => {
+                self.speculation.cancel(Origin {
+                    vm,
+                    request: RequestId(outcome.request),
+                });
+            }
+            Body::Outcome(_) => {}
+        }
+        self.forward(message);
+    }
+
+    fn speculate(&mut self, origin: Origin, rungs: &[Rung], message: &Message, now_ms: u64) {
+        let Body::Routed(routed) = &message.body else {
+            return;
+        };
+        let Some(info) = self.members.get(message.shard as usize).map(Member::info) else {
+            return;
+        };
+        let endpoint = info
+            .endpoints
+            .place_of(message.endpoint)
+            .and_then(|place| info.endpoints.list().get(place));
+        let rate = endpoint
+            .and_then(|endpoint| endpoint.prefill_tokens_per_s)
+            .unwrap_or(DEFAULT_PREFILL_TOKENS_PER_S);
+        let base_ms = info
+            .policy
+            .as_ref()
+            .map_or(0, |policy| u64::from(policy.speculative_ttl_ms));
+        let base_ms = if base_ms == 0 {
+            DEFAULT_TTL_MS
+        } else {
+            base_ms
+        };
+        let queued = self
+            .load
+            .of(message.endpoint, &self.ledger, now_ms)
+            .usage
+            .queued_prefill_tokens;
+        let uncached = routed
+            .estimated_prompt_tokens
+            .saturating_sub(routed.predicted_cached_tokens);
+        let expiry_ms = now_ms + ttl_ms(base_ms, queued, uncached, rate);
+        let bytes_per_token =
+            routed.prompt_bytes as f64 / f64::from(routed.estimated_prompt_tokens.max(1));
+        self.speculation
+            .add(origin, message.endpoint, rungs, bytes_per_token, expiry_ms);
+    }
+
+    /// Passes a message on to the indexer, when this VM leads its shard.
+    fn forward(&mut self, message: &Message) {
+        let Some(member) = self
+            .members
+            .get_mut(message.shard as usize)
+            .filter(|member| member.is_leader())
+        else {
+            return;
+        };
+        let endpoints = &member.info().endpoints;
+        let endpoint = endpoints
+            .place_of(message.endpoint)
+            .and_then(|place| endpoints.list().get(place));
+        let Some(id) = endpoint.map(|endpoint| endpoint.id.0) else {
+            return;
+        };
+        let kind = match &message.body {
+            Body::Routed(routed) => up::Kind::Routed(proto::Routed {
+                endpoint: id,
+                ..routed.clone()
+            }),
+            Body::Outcome(outcome) => up::Kind::Outcome(proto::Outcome {
+                endpoint: id,
+                ..*outcome
+            }),
+        };
+        member.upstream().push(kind);
+    }
+
+    /// Tells the indexer of each shard this VM leads what the proxy has in flight.
+    fn report_usage(&mut self, now_ms: u64) {
+        let mut sums: HashMap<EndpointKey, Usage> = self.ledger.usages().collect();
+        for (key, usage) in self.registry.usages(now_ms) {
+            let sum = sums.entry(key).or_default();
+            *sum = sum.plus(usage);
+        }
+        for member in self.members.iter_mut().filter(|member| member.is_leader()) {
+            let of = |endpoint: &crate::snapshot::EndpointInfo| {
+                sums.get(&endpoint.key).map(|usage| proto::EndpointUsage {
+                    endpoint: endpoint.id.0,
+                    in_flight: usage.in_flight,
+                    queued_prefill_tokens: usage.queued_prefill_tokens,
+                })
+            };
+            let endpoints = member
+                .info()
+                .endpoints
+                .list()
+                .iter()
+                .filter_map(of)
+                .collect();
+            member.upstream().set_usage(proto::Usage { endpoints });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

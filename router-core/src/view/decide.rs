@@ -1,0 +1,232 @@
+//! Deciding: credits of all shards, load of all endpoints, one ranking.
+
+use super::RoutingView;
+use crate::{
+    schedule::{Candidate, DEFAULT_BETA, Explanation, Need, Phase, choices, rank},
+    shared::Member,
+    snapshot::{EndpointKey, Match, PromptHashes, Snapshot, probe::matched_in},
+};
+
+/// Bytes per token when nothing is known.
+pub const DEFAULT_BYTES_PER_TOKEN: f64 = 4.0;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug)]
+pub struct Ask<'a> {
+    /// Profile id of the model; empty = any.
+    pub model: &'a str,
+    /// Adapter, when not the base model.
+    pub adapter: Option<&'a str>,
+    /// Pool; empty = any.
+    pub pool: &'a str,
+    /// Phase the endpoint is wanted for.
+    pub phase: Phase,
+    /// The prompt's hashes; `None` when its text can't be derived: then load decides alone.
+    pub prompt: Option<&'a PromptHashes>,
+    /// Tokens of the prompt, when they are known.
+    pub prompt_tokens: Option<u32>,
+    /// Bytes of the prompt or of the body, to estimate tokens from where there is no prompt.
+    pub bytes: u64,
+    /// Learned bytes per token of the model; 0 = unknown.
+    pub bytes_per_token: f64,
+}
+
+/// What decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The chosen endpoint holds part of the prompt.
+    Prefix,
+    /// Part of the prompt is held somewhere, but waiting there costs more.
+    LoadOverPrefix,
+    /// Nobody holds any of it.
+    NoPrefix,
+    /// The text of the prompt is not known.
+    NoText,
+    /// What is known of prefixes is too old, or not there yet.
+    Stale,
+    /// No endpoint may serve the request.
+    NoEndpoint,
+}
+
+impl Reason {
+    /// Name in headers and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefix => "prefix",
+            Self::LoadOverPrefix => "load_over_prefix",
+            Self::NoPrefix => "no_prefix",
+            Self::NoText => "no_text",
+            Self::Stale => "stale",
+            Self::NoEndpoint => "no_endpoint",
+        }
+    }
+}
+
+/// An endpoint to send the request to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Identity.
+    pub key: EndpointKey,
+    /// Number of its shard.
+    pub shard: usize,
+    /// `ip:port`, IPv6 in brackets.
+    pub address: String,
+    /// Data-parallel rank to be sent by header.
+    pub rank: Option<u32>,
+}
+
+/// Where a request should go, and why.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// Best first, at most three; those after the first only of its rank. Empty when there is no endpoint.
+    pub choices: Vec<Choice>,
+    /// All eligible endpoints, best first.
+    pub ranking: Vec<Explanation>,
+    /// What decided.
+    pub reason: Reason,
+    /// Tokens of the prompt, known or estimated.
+    pub prompt_tokens: u32,
+    /// Bytes per token the estimate used.
+    pub bytes_per_token: f64,
+    /// Bytes of the prompt up to the deepest rung anybody holds.
+    pub matched_bytes: u64,
+    /// Age in ms of the oldest shard's knowledge; `None` when a shard never had any.
+    pub age_ms: Option<u64>,
+}
+
+impl Decision {
+    /// Tokens expected to be in the first choice's cache.
+    pub fn predicted_cached_tokens(&self) -> u32 {
+        self.ranking.first().map_or(0, |best| best.credit.tokens())
+    }
+}
+
+impl RoutingView {
+    /// Decides where a request should go. Changes nothing: [`RoutingView::commit`] does, once the request is sent.
+    ///
+    /// `seed` decides between equals; use another one for each request.
+    pub fn decide(&self, ask: &Ask<'_>, now_ms: u64, seed: u64) -> Decision {
+        let none = Snapshot::empty();
+        let rungs = ask.prompt.map_or(&[][..], |prompt| &prompt.rungs);
+        let mut is_current = false;
+        let matches: Vec<Match> = self
+            .members()
+            .iter()
+            .map(|member| {
+                let is_usable = self.is_usable(member, now_ms);
+                is_current |= is_usable;
+                let snapshot = if is_usable { member.snapshot() } else { &none };
+                matched_in(
+                    snapshot,
+                    &member.info().endpoints,
+                    self.speculation(),
+                    rungs,
+                )
+            })
+            .collect();
+
+        let deepest = matches.iter().max_by_key(|found| found.tokens);
+        let known = |ratio: f64| (ratio.is_finite() && ratio > 0.0).then_some(ratio);
+        let bytes_per_token = deepest
+            .and_then(Match::bytes_per_token)
+            .or(known(ask.bytes_per_token))
+            .unwrap_or(DEFAULT_BYTES_PER_TOKEN);
+        let bytes = ask.prompt.map_or(ask.bytes, |prompt| prompt.bytes);
+        let prompt_tokens = ask
+            .prompt_tokens
+            .unwrap_or_else(|| tokens(bytes, bytes_per_token));
+        let beta = self
+            .policies()
+            .map(|policy| policy.beta)
+            .find(|&beta| beta.is_finite() && beta > 0.0);
+        let need = Need {
+            model: ask.model,
+            adapter: ask.adapter,
+            pool: ask.pool,
+            phase: ask.phase,
+            prompt_tokens,
+            beta: beta.unwrap_or(DEFAULT_BETA),
+        };
+
+        let mut candidates = Vec::new();
+        for ((member, found), shard) in self.members().iter().zip(&matches).zip(0..) {
+            for (endpoint, &credit) in member.info().endpoints.list().iter().zip(&found.credits) {
+                let load = self.load.of(endpoint.key, self.ledger(), now_ms);
+                candidates.push(Candidate {
+                    endpoint,
+                    shard,
+                    credit,
+                    load,
+                });
+            }
+        }
+        let ranking = rank(&candidates, &need, seed);
+        let chosen = choices(&ranking).map(|choice| Choice {
+            key: choice.key,
+            shard: choice.shard,
+            address: choice.address.clone(),
+            rank: choice.rank,
+        });
+        let mut ages = self.members().iter().map(|member| member.age_ms(now_ms));
+        Decision {
+            choices: chosen.collect(),
+            reason: reason(&ranking, ask.prompt.is_some(), is_current),
+            prompt_tokens,
+            bytes_per_token,
+            matched_bytes: matches.iter().map(|found| found.bytes).max().unwrap_or(0),
+            age_ms: ages.try_fold(0, |oldest, age| Some(age?.max(oldest))),
+            ranking,
+        }
+    }
+
+    /// Whether a shard's prefix knowledge may be used: there is some, of the same epoch as the endpoints and of the deployment's seed, and it is
+    /// not too old.
+    fn is_usable(&self, member: &Member, now_ms: u64) -> bool {
+        let info = member.info();
+        let max_age_ms = info
+            .policy
+            .as_ref()
+            .map_or(0, |policy| u64::from(policy.max_age_ms));
+        let is_fresh = max_age_ms == 0
+            || member
+                .age_ms(now_ms)
+                .is_some_and(|age_ms| age_ms <= max_age_ms);
+        let epoch = member.snapshot().epoch;
+        epoch != 0
+            && epoch == info.endpoints_epoch
+            && info.seed.is_some()
+            && info.seed == self.seed()
+            && is_fresh
+    }
+}
+
+fn reason(ranking: &[Explanation], has_text: bool, is_current: bool) -> Reason {
+    let Some(best) = ranking.first() else {
+        return Reason::NoEndpoint;
+    };
+    if best.credit.tokens() > 0 {
+        Reason::Prefix
+    } else if !has_text {
+        Reason::NoText
+    } else if ranking
+        .iter()
+        .any(|candidate| candidate.credit.tokens() > 0)
+    {
+        Reason::LoadOverPrefix
+    } else if is_current {
+        Reason::NoPrefix
+    } else {
+        Reason::Stale
+    }
+}
+
+fn tokens(bytes: u64, bytes_per_token: f64) -> u32 {
+    let tokens = (bytes as f64 / bytes_per_token).ceil();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a float cast saturates"
+    )]
+    let tokens = tokens as u32;
+    tokens
+}

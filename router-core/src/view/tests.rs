@@ -1,0 +1,1 @@
+//! The view over one shared data.
