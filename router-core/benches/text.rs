@@ -18,7 +18,11 @@ fn body(bytes: usize, turns: usize) -> Vec<u8> {
     let content = line.repeat(bytes / turns / line.len() + 1);
     let messages: Vec<String> = (0..turns)
         .map(|i| {
-            let role = ["system", "user", "assistant"][if i == 0 { 0 } else { 1 + (i + 1) % 2 }];
+            let role = match i {
+                0 => "system",
+                i if i % 2 == 1 => "user",
+                _ => "assistant",
+            };
             format!(r#"{{"role":"{role}","content":"{i} {content}"}}"#)
         })
         .collect();
@@ -68,7 +72,7 @@ fn text(c: &mut Criterion) {
         let mut group = c.benchmark_group(format!("chat_32k/{capture}"));
         group.throughput(Throughput::Bytes(body.len() as u64));
         group.bench_function("parse", |b| {
-            b.iter(|| parse(Api::Chat, black_box(&body)).is_ok())
+            b.iter(|| parse(Api::Chat, black_box(&body)).is_ok());
         });
         let Ok(request) = parse(Api::Chat, &body) else {
             continue;
