@@ -291,6 +291,19 @@ impl RoutingView {
         }
     }
 
+    /// Nothing is queued for the request any more, by estimate: the first byte of a reply that is not streamed tells nothing of prefill.
+    pub fn prefilled(&mut self, request: RequestId) {
+        self.ledger.prefilled(request);
+        self.registry.touch();
+    }
+
+    /// Requests in flight in all VMs of this proxy.
+    pub fn in_flight(&self, now_ms: u64) -> u32 {
+        let own = self.ledger.usages();
+        own.chain(self.registry.usages(now_ms))
+            .fold(0, |sum, (_, usage)| sum.saturating_add(usage.in_flight))
+    }
+
     /// Another endpoint than the first choice served the request.
     pub fn served_by(&mut self, request: RequestId, endpoint: EndpointKey) {
         self.ledger.served_by(request, endpoint);

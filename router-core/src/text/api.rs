@@ -43,7 +43,10 @@ mod tests {
 
     #[test]
     fn the_query_does_not_count() {
-        assert_eq!(Api::from_path("/v1/messages?beta=true"), Some(Api::Messages));
+        assert_eq!(
+            Api::from_path("/v1/messages?beta=true"),
+            Some(Api::Messages)
+        );
         assert_eq!(Api::from_path("/v1/chat/completions"), Some(Api::Chat));
         assert_eq!(Api::from_path("/v1/completions?"), Some(Api::Completions));
         assert_eq!(Api::from_path("/v1/models"), None);

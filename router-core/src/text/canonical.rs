@@ -82,11 +82,20 @@ impl Canonicaliser {
             let built = AhoCorasick::builder()
                 .match_kind(MatchKind::LeftmostLongest)
                 .build(rules.literals.iter().map(|literal| &literal.text));
-            Some(built.map_err(|source| ProfileError::Literals { source: Box::new(source) })?)
+            Some(built.map_err(|source| ProfileError::Literals {
+                source: Box::new(source),
+            })?)
         };
-        let strips = rules.literals.iter().any(|literal| literal.lstrip || literal.rstrip);
+        let strips = rules
+            .literals
+            .iter()
+            .any(|literal| literal.lstrip || literal.rstrip);
         let keeps_ascii = rules.leading_space.is_none() && !strips;
-        Ok(Self { rules, searcher, keeps_ascii })
+        Ok(Self {
+            rules,
+            searcher,
+            keeps_ascii,
+        })
     }
 
     /// Makes prompt text canonical. Text that stays as it is, is not copied.
@@ -106,14 +115,19 @@ impl Canonicaliser {
 
     /// Whether no rule changes `text`, judged without splitting it: a part of a normalised text is normalised.
     fn keeps(&self, text: &str) -> bool {
-        self.rules.normal_form.is_none_or(|form| normal::is_normal(text, form))
+        self.rules
+            .normal_form
+            .is_none_or(|form| normal::is_normal(text, form))
             && !(self.rules.marker_is_space && text.contains(SPACE_MARKER))
     }
 
     fn rewrite(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len() + text.len() / 16 + 16);
         let mut from = 0;
-        let matches = self.searcher.iter().flat_map(|searcher| searcher.find_iter(text));
+        let matches = self
+            .searcher
+            .iter()
+            .flat_map(|searcher| searcher.find_iter(text));
         for found in matches {
             let Some(literal) = self.rules.literals.get(found.pattern().as_usize()) else {
                 continue;
@@ -123,7 +137,11 @@ impl Canonicaliser {
                 continue;
             }
             let segment = text.get(from..found.start()).unwrap_or_default();
-            let segment = if literal.lstrip { segment.trim_end() } else { segment };
+            let segment = if literal.lstrip {
+                segment.trim_end()
+            } else {
+                segment
+            };
             self.push_segment(&mut out, segment, from == 0);
             if self.rules.marker_is_space && !literal.special {
                 push_spaced(&mut out, &literal.text);
@@ -144,7 +162,10 @@ impl Canonicaliser {
         if segment.is_empty() {
             return;
         }
-        let normalised = self.rules.normal_form.and_then(|form| normal::normalise(segment, form));
+        let normalised = self
+            .rules
+            .normal_form
+            .and_then(|form| normal::normalise(segment, form));
         let segment = normalised.as_deref().unwrap_or(segment);
         let marker = self.rules.marker_is_space;
         let spaced = segment.starts_with(' ') || (marker && segment.starts_with(SPACE_MARKER));

@@ -25,7 +25,11 @@ pub(super) fn detect(template: &ast::Stmt<'_>) -> ContentFormat {
 
 fn loops_over_content(facts: &Facts<'_>) -> Result<bool, NotAName> {
     let message_names = message_names(facts)?;
-    let is_content = |expr: &Expr<'_>| message_names.iter().any(|name| accesses(expr, name, Some("content")));
+    let is_content = |expr: &Expr<'_>| {
+        message_names
+            .iter()
+            .any(|name| accesses(expr, name, Some("content")))
+    };
     let content_params: Vec<Vec<&str>> = facts
         .macros
         .iter()
@@ -39,10 +43,11 @@ fn loops_over_content(facts: &Facts<'_>) -> Result<bool, NotAName> {
         let Expr::Var(variable) = &found.node.iter else {
             continue;
         };
-        let is_param = found
-            .macros
-            .iter()
-            .any(|&index| content_params.get(index).is_some_and(|params| params.contains(&variable.id)));
+        let is_param = found.macros.iter().any(|&index| {
+            content_params
+                .get(index)
+                .is_some_and(|params| params.contains(&variable.id))
+        });
         if is_param || (found.macros.is_empty() && variable.id == "content") {
             return target.map(|_| true);
         }
@@ -69,7 +74,11 @@ fn message_names<'a>(facts: &Facts<'a>) -> Result<Vec<&'a str>, NotAName> {
     facts
         .loops
         .iter()
-        .filter(|found| lists.iter().any(|list| accesses(&found.node.iter, list, None)))
+        .filter(|found| {
+            lists
+                .iter()
+                .any(|list| accesses(&found.node.iter, list, None))
+        })
         .map(|found| name_of(&found.node.target))
         .collect()
 }
@@ -80,7 +89,11 @@ fn content_params<'a>(
     found: &ast::Macro<'a>,
     is_content: &impl Fn(&Expr<'_>) -> bool,
 ) -> Vec<&'a str> {
-    let params: Vec<&str> = found.args.iter().filter_map(|arg| name_of(arg).ok()).collect();
+    let params: Vec<&str> = found
+        .args
+        .iter()
+        .filter_map(|arg| name_of(arg).ok())
+        .collect();
     let mut received = Vec::new();
     for call in &facts.calls {
         if !matches!(&call.expr, Expr::Var(name) if name.id == found.name) {
@@ -104,12 +117,15 @@ fn content_params<'a>(
 fn accesses(expr: &Expr<'_>, variable: &str, key: Option<&str>) -> bool {
     let is_variable = |expr: &Expr<'_>| matches!(expr, Expr::Var(found) if found.id == variable);
     match (expr, key) {
-        (Expr::Filter(filter), _) => {
-            filter.expr.as_ref().is_some_and(|inner| accesses(inner, variable, key))
-        }
+        (Expr::Filter(filter), _) => filter
+            .expr
+            .as_ref()
+            .is_some_and(|inner| accesses(inner, variable, key)),
         (Expr::Test(test), _) => accesses(&test.expr, variable, key),
         (Expr::Slice(slice), _) => accesses(&slice.expr, variable, key),
-        (Expr::GetAttr(attribute), Some(key)) => attribute.name == key && is_variable(&attribute.expr),
+        (Expr::GetAttr(attribute), Some(key)) => {
+            attribute.name == key && is_variable(&attribute.expr)
+        }
         (Expr::GetItem(item), Some(key)) => {
             matches!(&item.subscript_expr, Expr::Const(found) if found.value.as_str() == Some(key))
                 && is_variable(&item.expr)
@@ -132,7 +148,14 @@ mod tests {
     use minijinja::machinery::parse;
 
     fn format(source: &str) -> ContentFormat {
-        detect(&parse(source, "template", minijinja::syntax::SyntaxConfig::default()).unwrap())
+        detect(
+            &parse(
+                source,
+                "template",
+                minijinja::syntax::SyntaxConfig::default(),
+            )
+            .unwrap(),
+        )
     }
 
     #[test]

@@ -55,7 +55,13 @@ impl Message<'_> {
             (Value::from("role"), Value::from(self.role)),
             (Value::from("content"), self.content.into_value()),
         ];
-        dict(head.into_iter().chain(self.fields.into_iter().map(|(key, value)| (Value::from(key), value))))
+        dict(
+            head.into_iter().chain(
+                self.fields
+                    .into_iter()
+                    .map(|(key, value)| (Value::from(key), value)),
+            ),
+        )
     }
 }
 
@@ -78,7 +84,10 @@ pub(super) fn prepare(messages: &[Json<'_>], how: Preparation) -> Result<Convers
         last.content.append_continue_tag()?;
     }
     let messages: Vec<Value> = prepared.into_iter().map(Message::into_value).collect();
-    Ok(Conversation { messages: messages.into(), media })
+    Ok(Conversation {
+        messages: messages.into(),
+        media,
+    })
 }
 
 fn prepare_one<'a>(
@@ -86,7 +95,10 @@ fn prepare_one<'a>(
     format: ContentFormat,
     media: &mut bool,
 ) -> Result<Message<'a>, Unscorable> {
-    let role = message.get("role").and_then(Json::as_str).ok_or(Unscorable::Invalid)?;
+    let role = message
+        .get("role")
+        .and_then(Json::as_str)
+        .ok_or(Unscorable::Invalid)?;
     let mut content = content::Content::read(message.get("content"), role, format, media)?;
     let mut fields = Vec::new();
     match role {
@@ -117,10 +129,16 @@ fn prepare_one<'a>(
         }
     }
     if role == "developer" {
-        let tools = message.get("tools").map_or(Value::from(()), super::value::from_json);
+        let tools = message
+            .get("tools")
+            .map_or(Value::from(()), super::value::from_json);
         fields.push(("tools", tools));
     }
-    Ok(Message { role, content, fields })
+    Ok(Message {
+        role,
+        content,
+        fields,
+    })
 }
 
 /// The reasoning that survives request validation.
@@ -130,18 +148,28 @@ fn prepare_one<'a>(
 /// looks into them later. So a message that is sent back with `content: null`, or with `refusal: null` and plain content, loses it.
 fn reasoning<'a>(message: &'a Json<'_>) -> Option<&'a str> {
     // The older name is renamed before validation, unless the newer one is set.
-    let reasoning = message.get("reasoning").or_else(|| message.get("reasoning_content"))?.as_str()?;
+    let reasoning = message
+        .get("reasoning")
+        .or_else(|| message.get("reasoning_content"))?
+        .as_str()?;
     if message.has("content") && message.get("content").is_none() {
         return None;
     }
     let nested = |key: &str, fields: usize| match message.get(key) {
         Some(Json::Array(items)) => {
-            fields * items.iter().filter(|item| matches!(item, Json::Object(_))).count()
+            fields
+                * items
+                    .iter()
+                    .filter(|item| matches!(item, Json::Object(_)))
+                    .count()
         }
         _ => 0,
     };
     let present = |keys: &[&str]| keys.iter().filter(|key| message.has(key)).count();
-    let custom = 1 + present(&["tool_call_id", "tools", "task"]) + nested("content", 2) + nested("tool_calls", 5);
+    let custom = 1
+        + present(&["tool_call_id", "tools", "task"])
+        + nested("content", 2)
+        + nested("tool_calls", 5);
     let openai = present(&["audio", "function_call", "refusal"])
         + usize::from(message.get("audio").is_some())
         + 2 * usize::from(message.get("function_call").is_some());
@@ -156,7 +184,10 @@ fn merge_developer(messages: &mut Vec<Message<'_>>) {
             message.fields.retain(|(key, _)| *key != "tools");
         }
     }
-    let scattered = messages.iter().skip(1).any(|message| message.role == "system");
+    let scattered = messages
+        .iter()
+        .skip(1)
+        .any(|message| message.role == "system");
     if !scattered {
         return;
     }

@@ -63,7 +63,10 @@ pub struct Template {
 impl Template {
     fn detect(source: &str) -> Result<Self, ProfileError> {
         let content_format = ChatTemplate::compile(source, None)?.format();
-        Ok(Self { source: source.to_owned(), content_format })
+        Ok(Self {
+            source: source.to_owned(),
+            content_format,
+        })
     }
 }
 
@@ -79,7 +82,10 @@ impl PromptProfile {
         let template = files.chat_template.or_else(|| config.template("default"));
         Ok(Self {
             template: template.map(Template::detect).transpose()?,
-            tool_template: config.template("tool_use").map(Template::detect).transpose()?,
+            tool_template: config
+                .template("tool_use")
+                .map(Template::detect)
+                .transpose()?,
             special_tokens: config
                 .special_tokens()
                 .map(|(name, literal)| (name.to_owned(), literal.to_owned()))

@@ -42,9 +42,23 @@ pub struct Prompter {
 }
 
 /// Names that a template can't be given: the engine refuses some and its template environment hides the others.
-const REFUSED_KWARGS: [&str; 5] = ["messages", "conversation", "chat_template", "tokenize", "return_dict"];
-const HIDDEN_KWARGS: [&str; 8] =
-    ["range", "dict", "lipsum", "cycler", "joiner", "namespace", "raise_exception", "strftime_now"];
+const REFUSED_KWARGS: [&str; 5] = [
+    "messages",
+    "conversation",
+    "chat_template",
+    "tokenize",
+    "return_dict",
+];
+const HIDDEN_KWARGS: [&str; 8] = [
+    "range",
+    "dict",
+    "lipsum",
+    "cycler",
+    "joiner",
+    "namespace",
+    "raise_exception",
+    "strftime_now",
+];
 
 impl Prompter {
     /// Compiles a profile.
@@ -55,7 +69,9 @@ impl Prompter {
     pub fn try_new(profile: PromptProfile) -> Result<Self, ProfileError> {
         let compile = |template: Option<super::Template>| {
             template
-                .map(|template| ChatTemplate::compile(&template.source, Some(template.content_format)))
+                .map(|template| {
+                    ChatTemplate::compile(&template.source, Some(template.content_format))
+                })
                 .transpose()
         };
         let default_kwargs = match profile.default_kwargs.as_deref().map(Json::parse) {
@@ -99,7 +115,10 @@ impl Prompter {
     pub fn prompt(&self, request: &Request<'_>, now: LocalTime) -> Result<Prompt, Unscorable> {
         match request.input.as_ref().map_err(|&reason| reason)? {
             Input::Chat(chat) => self.chat(chat, now),
-            Input::Completions { prompts, add_special_tokens } => match prompts.as_slice() {
+            Input::Completions {
+                prompts,
+                add_special_tokens,
+            } => match prompts.as_slice() {
                 [prompt] => Ok(self.given(prompt, *add_special_tokens)),
                 _ => Err(Unscorable::Batch),
             },
@@ -111,12 +130,20 @@ impl Prompter {
     /// # Errors
     ///
     /// Why the request has no prompt text.
-    pub fn prompts(&self, request: &Request<'_>, now: LocalTime) -> Result<Vec<Prompt>, Unscorable> {
+    pub fn prompts(
+        &self,
+        request: &Request<'_>,
+        now: LocalTime,
+    ) -> Result<Vec<Prompt>, Unscorable> {
         match request.input.as_ref().map_err(|&reason| reason)? {
             Input::Chat(chat) => Ok(vec![self.chat(chat, now)?]),
-            Input::Completions { prompts, add_special_tokens } => {
-                Ok(prompts.iter().map(|prompt| self.given(prompt, *add_special_tokens)).collect())
-            }
+            Input::Completions {
+                prompts,
+                add_special_tokens,
+            } => Ok(prompts
+                .iter()
+                .map(|prompt| self.given(prompt, *add_special_tokens))
+                .collect()),
         }
     }
 
@@ -134,7 +161,11 @@ impl Prompter {
 
     fn chat(&self, chat: &Chat<'_>, now: LocalTime) -> Result<Prompt, Unscorable> {
         let hidden = self.exclude_tools && chat.tool_choice_none;
-        let tools = if hidden { None } else { tools::read(&chat.tools)? };
+        let tools = if hidden {
+            None
+        } else {
+            tools::read(&chat.tools)?
+        };
         let template = match &self.tool_template {
             Some(template) if tools.is_some() => template,
             _ => self.template.as_ref().ok_or(Unscorable::NoTemplate)?,
@@ -197,13 +228,18 @@ impl Prompter {
                 variables.set("enable_thinking", Value::from(effort != "none"));
             }
         }
-        variables.set("add_generation_prompt", Value::from(chat.add_generation_prompt));
+        variables.set(
+            "add_generation_prompt",
+            Value::from(chat.add_generation_prompt),
+        );
         variables.set("messages", messages);
         Ok(variables)
     }
 
     fn finish(&self, text: Vec<u8>, add_special_tokens: bool, truncated: bool) -> Prompt {
-        let rendered = self.keeps_rendered.then(|| String::from_utf8_lossy(&text).into_owned());
+        let rendered = self
+            .keeps_rendered
+            .then(|| String::from_utf8_lossy(&text).into_owned());
         let mut text = self.canonicaliser.apply(text);
         if add_special_tokens {
             let [before, after] = &self.surrounding;
@@ -212,7 +248,12 @@ impl Prompter {
                 text.extend_from_slice(after.as_bytes());
             }
         }
-        Prompt { space: Space::Text, text, truncated, rendered }
+        Prompt {
+            space: Space::Text,
+            text,
+            truncated,
+            rendered,
+        }
     }
 }
 
@@ -221,7 +262,9 @@ impl Prompter {
 fn cut_at_continue_tag(text: &mut Vec<u8>) -> Result<(), Unscorable> {
     let word = CONTINUE_TAG.trim_end();
     let at = memchr::memmem::rfind(text, word.as_bytes()).ok_or(Unscorable::Template)?;
-    let kept = text.get(at..).is_some_and(|tail| tail.starts_with(CONTINUE_TAG.as_bytes()));
+    let kept = text
+        .get(at..)
+        .is_some_and(|tail| tail.starts_with(CONTINUE_TAG.as_bytes()));
     text.truncate(at);
     if !kept {
         let view = core::str::from_utf8(text).map_err(|_| Unscorable::Template)?;

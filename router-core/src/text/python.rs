@@ -37,21 +37,30 @@ struct Args<'a> {
 impl<'a> Args<'a> {
     fn new(args: &'a [Value]) -> Self {
         match args.split_last() {
-            Some((last, positional)) if last.is_kwargs() => {
-                Self { positional, keywords: Kwargs::try_from(last.clone()).ok() }
-            }
-            _ => Self { positional: args, keywords: None },
+            Some((last, positional)) if last.is_kwargs() => Self {
+                positional,
+                keywords: Kwargs::try_from(last.clone()).ok(),
+            },
+            _ => Self {
+                positional: args,
+                keywords: None,
+            },
         }
     }
 
     /// The argument at `index` or by `name`; none if absent or `None`.
     fn get(&self, index: usize, name: &str) -> Option<Value> {
         let keyword = || self.keywords.as_ref()?.peek::<Value>(name).ok();
-        self.positional.get(index).cloned().or_else(keyword).filter(|value| !value.is_none() && !value.is_undefined())
+        self.positional
+            .get(index)
+            .cloned()
+            .or_else(keyword)
+            .filter(|value| !value.is_none() && !value.is_undefined())
     }
 
     fn required(&self, index: usize, name: &str) -> Result<Value, Error> {
-        self.get(index, name).ok_or_else(|| Error::from(ErrorKind::MissingArgument))
+        self.get(index, name)
+            .ok_or_else(|| Error::from(ErrorKind::MissingArgument))
     }
 
     fn string(&self, index: usize, name: &str) -> Result<Option<Value>, Error> {
@@ -62,7 +71,8 @@ impl<'a> Args<'a> {
     }
 
     fn required_string(&self, index: usize, name: &str) -> Result<Value, Error> {
-        self.string(index, name)?.ok_or_else(|| Error::from(ErrorKind::MissingArgument))
+        self.string(index, name)?
+            .ok_or_else(|| Error::from(ErrorKind::MissingArgument))
     }
 
     /// A count where negative means no limit.

@@ -58,6 +58,7 @@ pub(super) enum Given<'a> {
 
 /// The fields that a chat template sees; [`Json::Null`] where absent.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "the API has these flags")]
 pub(super) struct Chat<'a> {
     pub(super) messages: Vec<Json<'a>>,
     pub(super) tools: Json<'a>,
@@ -78,7 +79,9 @@ pub(super) struct Chat<'a> {
 /// engine will refuse them, and the request has no prompt.
 pub fn parse(api: Api, body: &[u8]) -> Result<Request<'_>, BodyError> {
     let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
-    let text = core::str::from_utf8(body).map_err(|e| BodyError::Utf8 { at: e.valid_up_to() })?;
+    let text = core::str::from_utf8(body).map_err(|e| BodyError::Utf8 {
+        at: e.valid_up_to(),
+    })?;
     let mut cursor = Cursor::new(text);
     if !matches!(cursor.peek(), Some(b'{') | None) {
         // Still say "not JSON" where it isn't.
@@ -156,9 +159,13 @@ impl<'a> Fields<'a> {
             _ => return Err(BodyError::ModelType),
         };
         let stream = flag(&self.stream, false).unwrap_or(false);
-        let max_tokens = [&self.max_completion_tokens, &self.max_tokens, &self.max_output_tokens]
-            .into_iter()
-            .find_map(count);
+        let max_tokens = [
+            &self.max_completion_tokens,
+            &self.max_tokens,
+            &self.max_output_tokens,
+        ]
+        .into_iter()
+        .find_map(count);
         let n = count(&self.n).unwrap_or(1);
         let salt = core::mem::replace(&mut self.cache_salt, Json::Null);
         let (cache_salt, salt_fits) = match salt {
@@ -177,9 +184,19 @@ impl<'a> Fields<'a> {
             Ok(Input::Completions { prompts, .. }) => prompts.len() as u64,
             _ => 1,
         };
-        let units = n.saturating_mul(prompts).clamp(1, u64::from(MAX_LOAD_UNITS));
+        let units = n
+            .saturating_mul(prompts)
+            .clamp(1, u64::from(MAX_LOAD_UNITS));
         let load_units = u32::try_from(units).unwrap_or(MAX_LOAD_UNITS);
-        Ok(Request { api, model, stream, cache_salt, max_tokens, load_units, input })
+        Ok(Request {
+            api,
+            model,
+            stream,
+            cache_salt,
+            max_tokens,
+            load_units,
+            input,
+        })
     }
 
     fn input(self, api: Api) -> Result<Input<'a>, Unscorable> {
@@ -200,7 +217,9 @@ impl<'a> Fields<'a> {
         let Json::Array(messages) = self.messages else {
             return Err(Unscorable::Invalid);
         };
-        if self.chat_template != Json::Null || self.chat_template_kwargs.get("chat_template").is_some() {
+        if self.chat_template != Json::Null
+            || self.chat_template_kwargs.get("chat_template").is_some()
+        {
             return Err(Unscorable::RequestTemplate);
         }
         if self.kv_transfer_params.get("prompt_token_ids").is_some() {
@@ -249,7 +268,10 @@ impl<'a> Fields<'a> {
             _ => return Err(Unscorable::Invalid),
         };
         let add_special_tokens = flag(&self.add_special_tokens, true)?;
-        Ok(Input::Completions { prompts, add_special_tokens })
+        Ok(Input::Completions {
+            prompts,
+            add_special_tokens,
+        })
     }
 }
 
@@ -289,7 +311,11 @@ fn count(json: &Json<'_>) -> Option<u64> {
     spelled.parse().ok().or_else(|| {
         let value: f64 = spelled.parse().ok()?;
         let whole = value >= 0.0 && value.fract() == 0.0 && value < 9e15;
-        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "whole, positive and below 2^53")]
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "whole, positive and below 2^53"
+        )]
         whole.then_some(value as u64)
     })
 }

@@ -3,9 +3,28 @@
 use core::fmt::Write;
 
 const MONTHS: [&str; 12] = [
-    "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November", "December",
+    "January",
+    "February",
+    "March",
+    "April",
+    "May",
+    "June",
+    "July",
+    "August",
+    "September",
+    "October",
+    "November",
+    "December",
 ];
-const DAYS: [&str; 7] = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
+const DAYS: [&str; 7] = [
+    "Sunday",
+    "Monday",
+    "Tuesday",
+    "Wednesday",
+    "Thursday",
+    "Friday",
+    "Saturday",
+];
 
 /// A wall-clock time in the engine's time zone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,12 +48,18 @@ impl LocalTime {
     pub fn from_unix(unix_s: i64, offset_s: i32) -> Self {
         let local = unix_s.saturating_add(i64::from(offset_s));
         let second_of_day = u32::try_from(local.rem_euclid(86_400)).unwrap_or(0);
-        Self { days: local.div_euclid(86_400), second_of_day }
+        Self {
+            days: local.div_euclid(86_400),
+            second_of_day,
+        }
     }
 
     /// Midnight at the start of a day; `month` and `day` count from 1 and may overflow into the next month or year.
     pub fn from_date(year: i32, month: u32, day: u32) -> Self {
-        Self { days: days_from_civil(i64::from(year), month, day), second_of_day: 0 }
+        Self {
+            days: days_from_civil(i64::from(year), month, day),
+            second_of_day: 0,
+        }
     }
 
     fn date(self) -> Date {
@@ -42,14 +67,24 @@ impl LocalTime {
         let shifted = self.days + 719_468;
         let cycle = shifted.div_euclid(146_097);
         let day_of_cycle = shifted.rem_euclid(146_097);
-        let year_of_cycle =
-            (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524 - day_of_cycle / 146_096) / 365;
-        let day_of_year = day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
+        let year_of_cycle = (day_of_cycle - day_of_cycle / 1460 + day_of_cycle / 36_524
+            - day_of_cycle / 146_096)
+            / 365;
+        let day_of_year =
+            day_of_cycle - (365 * year_of_cycle + year_of_cycle / 4 - year_of_cycle / 100);
         let march_month = (5 * day_of_year + 2) / 153;
         let day = day_of_year - (153 * march_month + 2) / 5 + 1;
-        let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
+        let month = if march_month < 10 {
+            march_month + 3
+        } else {
+            march_month - 9
+        };
         let year = year_of_cycle + cycle * 400 + i64::from(month <= 2);
-        Date { year, month: u32::try_from(month).unwrap_or(1), day: u32::try_from(day).unwrap_or(1) }
+        Date {
+            year,
+            month: u32::try_from(month).unwrap_or(1),
+            day: u32::try_from(day).unwrap_or(1),
+        }
     }
 
     /// 0 is Sunday.
@@ -65,7 +100,10 @@ impl LocalTime {
     /// Year and week of ISO 8601: the week belongs to the year that holds its Thursday.
     fn iso_week(self) -> (i64, i64) {
         let monday_based = (self.days + 3).rem_euclid(7);
-        let thursday = Self { days: self.days - monday_based + 3, second_of_day: 0 };
+        let thursday = Self {
+            days: self.days - monday_based + 3,
+            second_of_day: 0,
+        };
         (thursday.date().year, thursday.day_of_year() / 7 + 1)
     }
 
@@ -94,8 +132,12 @@ impl LocalTime {
 
     fn directive(self, out: &mut String, directive: char, flag: Option<char>) {
         let Date { year, month, day } = self.date();
-        let [hour, minute, second] =
-            [self.second_of_day / 3600, self.second_of_day / 60 % 60, self.second_of_day % 60].map(i64::from);
+        let [hour, minute, second] = [
+            self.second_of_day / 3600,
+            self.second_of_day / 60 % 60,
+            self.second_of_day % 60,
+        ]
+        .map(i64::from);
         let half_day = (hour + 11) % 12 + 1;
         let day_name = DAYS.get(self.weekday()).copied().unwrap_or_default();
         let month_name = MONTHS.get(month as usize - 1).copied().unwrap_or_default();
@@ -140,7 +182,10 @@ impl LocalTime {
             'n' => Field::Text("\n".into()),
             't' => Field::Text("\t".into()),
             '%' => Field::Text("%".into()),
-            unknown => Field::Text(format!("%{}{unknown}", flag.map(String::from).unwrap_or_default())),
+            unknown => Field::Text(format!(
+                "%{}{unknown}",
+                flag.map(String::from).unwrap_or_default()
+            )),
         };
         field.write(out, flag);
     }
@@ -170,7 +215,11 @@ impl Field {
                     _ => (width, pad),
                 };
                 // Writing to a string can't fail.
-                _ = if pad == '0' { write!(out, "{value:0width$}") } else { write!(out, "{value:width$}") };
+                _ = if pad == '0' {
+                    write!(out, "{value:0width$}")
+                } else {
+                    write!(out, "{value:width$}")
+                };
             }
         }
     }
@@ -215,9 +264,18 @@ mod tests {
 
     #[test]
     fn the_zone_moves_the_date() {
-        assert_eq!(LocalTime::from_unix(1_735_689_599, 0).strftime("%F %T"), "2024-12-31 23:59:59");
-        assert_eq!(LocalTime::from_unix(1_735_689_599, 3600).strftime("%F %T"), "2025-01-01 00:59:59");
-        assert_eq!(LocalTime::from_unix(0, -1).strftime("%F %T"), "1969-12-31 23:59:59");
+        assert_eq!(
+            LocalTime::from_unix(1_735_689_599, 0).strftime("%F %T"),
+            "2024-12-31 23:59:59"
+        );
+        assert_eq!(
+            LocalTime::from_unix(1_735_689_599, 3600).strftime("%F %T"),
+            "2025-01-01 00:59:59"
+        );
+        assert_eq!(
+            LocalTime::from_unix(0, -1).strftime("%F %T"),
+            "1969-12-31 23:59:59"
+        );
     }
 
     #[test]
@@ -226,10 +284,27 @@ mod tests {
         for year in 2000..2101 {
             for month in 1..=12u32 {
                 let leap = year % 4 == 0 && year % 100 != 0 || year % 400 == 0;
-                let length = [31, if leap { 29 } else { 28 }, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31][month as usize - 1];
+                let length = [
+                    31,
+                    if leap { 29 } else { 28 },
+                    31,
+                    30,
+                    31,
+                    30,
+                    31,
+                    31,
+                    30,
+                    31,
+                    30,
+                    31,
+                ][month as usize - 1];
                 for day in 1..=length {
                     days += 1;
-                    let date = LocalTime { days, second_of_day: 0 }.date();
+                    let date = LocalTime {
+                        days,
+                        second_of_day: 0,
+                    }
+                    .date();
                     assert_eq!(date, Date { year, month, day });
                     assert_eq!(days_from_civil(year, month, day), days);
                 }
@@ -243,6 +318,9 @@ mod tests {
         for format in ["%", "%-", "%Q", "%-Q", "é%é", "%%%"] {
             time.strftime(format);
         }
-        assert_eq!(LocalTime::from_date(2024, 2, 29).strftime("%Q %-Q %"), "%Q %-Q %");
+        assert_eq!(
+            LocalTime::from_date(2024, 2, 29).strftime("%Q %-Q %"),
+            "%Q %-Q %"
+        );
     }
 }

@@ -37,7 +37,10 @@ pub(super) struct ChatTemplate {
 
 impl ChatTemplate {
     /// Compiles `source`; `format` overrides what its syntax tree tells.
-    pub(super) fn compile(source: &str, format: Option<ContentFormat>) -> Result<Self, ProfileError> {
+    pub(super) fn compile(
+        source: &str,
+        format: Option<ContentFormat>,
+    ) -> Result<Self, ProfileError> {
         let knows_developer = source.contains("\"developer\"") || source.contains("'developer'");
         let tells_time = source.contains("strftime_now");
         let source = source::adapt(source);
@@ -48,8 +51,15 @@ impl ChatTemplate {
             Some(format) => format,
             None => content_format::detect(&parse(&source, NAME, syntax).map_err(compile)?),
         };
-        environment.add_template_owned(NAME, source).map_err(compile)?;
-        Ok(Self { environment, format, knows_developer, tells_time })
+        environment
+            .add_template_owned(NAME, source)
+            .map_err(compile)?;
+        Ok(Self {
+            environment,
+            format,
+            knows_developer,
+            tells_time,
+        })
     }
 
     pub(super) fn format(&self) -> ContentFormat {
@@ -61,13 +71,23 @@ impl ChatTemplate {
     }
 
     /// Renders the template; the result is UTF-8.
-    pub(super) fn render(&self, mut variables: Variables, now: LocalTime) -> Result<Vec<u8>, Unscorable> {
+    pub(super) fn render(
+        &self,
+        mut variables: Variables,
+        now: LocalTime,
+    ) -> Result<Vec<u8>, Unscorable> {
         if self.tells_time {
             let tell = move |format: &str| now.strftime(format);
             variables.set("strftime_now", Value::from_function(tell));
         }
-        let template = self.environment.get_template(NAME).map_err(|_| Unscorable::Template)?;
-        let mut out = Limited { bytes: Vec::with_capacity(4096), full: false };
+        let template = self
+            .environment
+            .get_template(NAME)
+            .map_err(|_| Unscorable::Template)?;
+        let mut out = Limited {
+            bytes: Vec::with_capacity(4096),
+            full: false,
+        };
         match template.render_captured_to(Value::from_object(variables), &mut out) {
             Ok(_) => Ok(out.bytes),
             Err(_) if out.full => Err(Unscorable::Limit),

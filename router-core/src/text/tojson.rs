@@ -35,7 +35,10 @@ impl Default for Style {
 }
 
 /// The filter.
-#[expect(clippy::needless_pass_by_value, reason = "the template engine passes arguments by value")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the template engine passes arguments by value"
+)]
 pub(super) fn filter(
     state: &State<'_, '_>,
     value: &Value,
@@ -44,7 +47,11 @@ pub(super) fn filter(
 ) -> Result<String, Error> {
     let argument = |index: usize, name: &str| -> Option<Value> {
         let keyword = || keywords.get::<Option<Value>>(name).ok().flatten();
-        positional.get(index).cloned().or_else(keyword).filter(|value| !value.is_none())
+        positional
+            .get(index)
+            .cloned()
+            .or_else(keyword)
+            .filter(|value| !value.is_none())
     };
     let style = Style::new(
         argument(0, "ensure_ascii"),
@@ -76,15 +83,28 @@ impl Style {
         if let Some(indent) = indent {
             style.indent = Some(match indent.as_str() {
                 Some(text) => text.to_owned(),
-                None => " ".repeat(usize::try_from(i64::try_from(indent)?).unwrap_or(0).min(MAX_INDENT)),
+                None => " ".repeat(
+                    usize::try_from(i64::try_from(indent)?)
+                        .unwrap_or(0)
+                        .min(MAX_INDENT),
+                ),
             });
             ",".clone_into(&mut style.item_separator);
         }
         if let Some(separators) = separators {
-            let mut parts = separators.try_iter()?.map(|part| part.as_str().map(str::to_owned));
+            let mut parts = separators
+                .try_iter()?
+                .map(|part| part.as_str().map(str::to_owned));
             match (parts.next().flatten(), parts.next().flatten(), parts.next()) {
-                (Some(item), Some(key), None) => (style.item_separator, style.key_separator) = (item, key),
-                _ => return Err(Error::new(ErrorKind::InvalidOperation, "separators must be two strings")),
+                (Some(item), Some(key), None) => {
+                    (style.item_separator, style.key_separator) = (item, key);
+                }
+                _ => {
+                    return Err(Error::new(
+                        ErrorKind::InvalidOperation,
+                        "separators must be two strings",
+                    ));
+                }
             }
         }
         Ok(style)
@@ -112,15 +132,26 @@ pub(super) fn dumps(value: &Value, style: &Style) -> Result<String, Error> {
 }
 
 fn write_value(out: &mut String, value: &Value, style: &Style, depth: usize) -> Result<(), Error> {
-    let unserializable =
-        || Error::new(ErrorKind::BadSerialization, format!("{} is not JSON serializable", value.kind()));
+    let unserializable = || {
+        Error::new(
+            ErrorKind::BadSerialization,
+            format!("{} is not JSON serializable", value.kind()),
+        )
+    };
     if depth > MAX_DEPTH {
-        return Err(Error::new(ErrorKind::BadSerialization, "value is nested too deeply"));
+        return Err(Error::new(
+            ErrorKind::BadSerialization,
+            "value is nested too deeply",
+        ));
     }
     match value.kind() {
         ValueKind::None => out.push_str("null"),
         ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
-        ValueKind::String => write_string(out, value.as_str().ok_or_else(unserializable)?, style.ensure_ascii),
+        ValueKind::String => write_string(
+            out,
+            value.as_str().ok_or_else(unserializable)?,
+            style.ensure_ascii,
+        ),
         ValueKind::Number if value.is_integer() => write!(out, "{value}")?,
         ValueKind::Number => write_float(out, f64::try_from(value.clone())?, ["NaN", "Infinity"])?,
         ValueKind::Seq | ValueKind::Iterable => {
@@ -134,11 +165,18 @@ fn write_value(out: &mut String, value: &Value, style: &Style, depth: usize) -> 
             if style.sort_keys {
                 keys.sort();
             }
-            write_items(out, style, depth, ['{', '}'], keys.into_iter(), |out, key| {
-                write_key(out, &key, style)?;
-                out.push_str(&style.key_separator);
-                write_value(out, &value.get_item(&key)?, style, depth + 1)
-            })?;
+            write_items(
+                out,
+                style,
+                depth,
+                ['{', '}'],
+                keys.into_iter(),
+                |out, key| {
+                    write_key(out, &key, style)?;
+                    out.push_str(&style.key_separator);
+                    write_value(out, &value.get_item(&key)?, style, depth + 1)
+                },
+            )?;
         }
         _ => match value.downcast_object_ref::<BigInt>() {
             Some(integer) => out.push_str(integer.digits()),
@@ -177,12 +215,21 @@ fn write_items(
 fn write_key(out: &mut String, key: &Value, style: &Style) -> Result<(), Error> {
     match key.as_str() {
         Some(key) => write_string(out, key, style.ensure_ascii),
-        None if matches!(key.kind(), ValueKind::None | ValueKind::Bool | ValueKind::Number) => {
+        None if matches!(
+            key.kind(),
+            ValueKind::None | ValueKind::Bool | ValueKind::Number
+        ) =>
+        {
             out.push('"');
             write_value(out, key, style, 0)?;
             out.push('"');
         }
-        None => return Err(Error::new(ErrorKind::BadSerialization, "keys must be str, int, float, bool or None")),
+        None => {
+            return Err(Error::new(
+                ErrorKind::BadSerialization,
+                "keys must be str, int, float, bool or None",
+            ));
+        }
     }
     Ok(())
 }
@@ -190,7 +237,9 @@ fn write_key(out: &mut String, key: &Value, style: &Style) -> Result<(), Error> 
 fn write_string(out: &mut String, text: &str, ensure_ascii: bool) {
     out.push('"');
     let mut rest = text;
-    let plain = |c: char| !(c == '"' || c == '\\' || c < ' ' || (ensure_ascii && !(' '..='~').contains(&c)));
+    let plain = |c: char| {
+        !(c == '"' || c == '\\' || c < ' ' || (ensure_ascii && !(' '..='~').contains(&c)))
+    };
     while let Some(at) = rest.find(|c| !plain(c)) {
         let (run, from) = rest.split_at(at);
         out.push_str(run);
@@ -229,23 +278,54 @@ mod tests {
     fn eval(expression: &str) -> String {
         let mut env = Environment::new();
         env.add_filter("tojson", super::filter);
-        env.compile_expression(expression).unwrap().eval(()).unwrap().to_string()
+        env.compile_expression(expression)
+            .unwrap()
+            .eval(())
+            .unwrap()
+            .to_string()
     }
 
     #[test]
     fn layout_is_that_of_json_dumps() {
         // Each right side was printed by CPython 3.11's json.dumps(ensure_ascii=False, ...).
         for (expression, expected) in [
-            (r#"{"b": [1, 1.0, 1e22], "a": none}|tojson"#, r#"{"b": [1, 1.0, 1e+22], "a": null}"#),
-            (r#"{"b": [], "a": {}}|tojson(indent=2)"#, "{\n  \"b\": [],\n  \"a\": {}\n}"),
-            (r#"[1, {"a": 2}]|tojson(indent=4)"#, "[\n    1,\n    {\n        \"a\": 2\n    }\n]"),
-            (r#"{"b": 1, "a": 2}|tojson(sort_keys=true)"#, r#"{"a": 2, "b": 1}"#),
-            (r#"{"b": 1, "a": 2}|tojson(separators=(",", ":"))"#, r#"{"b":1,"a":2}"#),
-            (r#"[1, 2]|tojson(indent=1, separators=(" ;", "="))"#, "[\n 1 ;\n 2\n]"),
-            (r#""<a href='x'>&\u00e9\u007f\u2028\n\t\u0001\"\\"|tojson"#, "\"<a href='x'>&é\u{7f}\u{2028}\\n\\t\\u0001\\\"\\\\\""),
-            (r#""é😀\u007f"|tojson(ensure_ascii=true)"#, r#""\u00e9\ud83d\ude00\u007f""#),
+            (
+                r#"{"b": [1, 1.0, 1e22], "a": none}|tojson"#,
+                r#"{"b": [1, 1.0, 1e+22], "a": null}"#,
+            ),
+            (
+                r#"{"b": [], "a": {}}|tojson(indent=2)"#,
+                "{\n  \"b\": [],\n  \"a\": {}\n}",
+            ),
+            (
+                r#"[1, {"a": 2}]|tojson(indent=4)"#,
+                "[\n    1,\n    {\n        \"a\": 2\n    }\n]",
+            ),
+            (
+                r#"{"b": 1, "a": 2}|tojson(sort_keys=true)"#,
+                r#"{"a": 2, "b": 1}"#,
+            ),
+            (
+                r#"{"b": 1, "a": 2}|tojson(separators=(",", ":"))"#,
+                r#"{"b":1,"a":2}"#,
+            ),
+            (
+                r#"[1, 2]|tojson(indent=1, separators=(" ;", "="))"#,
+                "[\n 1 ;\n 2\n]",
+            ),
+            (
+                r#""<a href='x'>&\u00e9\u007f\u2028\n\t\u0001\"\\"|tojson"#,
+                "\"<a href='x'>&é\u{7f}\u{2028}\\n\\t\\u0001\\\"\\\\\"",
+            ),
+            (
+                r#""é😀\u007f"|tojson(ensure_ascii=true)"#,
+                r#""\u00e9\ud83d\ude00\u007f""#,
+            ),
             (r#""é"|tojson(true)"#, r#""\u00e9""#),
-            (r#"{1: true, none: false, 1.5: 0}|tojson"#, r#"{"1": true, "null": false, "1.5": 0}"#),
+            (
+                "{1: true, none: false, 1.5: 0}|tojson",
+                r#"{"1": true, "null": false, "1.5": 0}"#,
+            ),
             ("[1,2][1:]|tojson", "[2]"),
         ] {
             assert_eq!(eval(expression), expected, "{expression}");

@@ -36,7 +36,10 @@ impl TokenBytes {
         let file = TokenizerFile::read(json)?;
         let spelling = file.spelling()?;
         let vocab: HashMap<Cow<'_, str>, u64> = serde_json::from_str(file.model.vocab.get())
-            .map_err(|source| ProfileError::File { file: "tokenizer.json", source })?;
+            .map_err(|source| ProfileError::File {
+                file: "tokenizer.json",
+                source,
+            })?;
         let mut pieces: HashMap<u32, Cow<'_, [u8]>> = HashMap::with_capacity(vocab.len());
         for (piece, id) in &vocab {
             pieces.insert(checked(*id)?, spelled(piece, spelling));
@@ -51,7 +54,10 @@ impl TokenBytes {
             pieces.insert(checked(token.id)?, bytes);
         }
         let len = pieces.keys().max().map_or(0, |&max| max as usize + 1);
-        let mut tokens = Self { ends: Vec::with_capacity(len), blob: Vec::new() };
+        let mut tokens = Self {
+            ends: Vec::with_capacity(len),
+            blob: Vec::new(),
+        };
         for id in 0..=MAX_TOKEN_ID {
             if tokens.ends.len() == len {
                 break;
@@ -59,8 +65,10 @@ impl TokenBytes {
             if let Some(bytes) = pieces.get(&id) {
                 tokens.blob.extend_from_slice(bytes);
             }
-            let end = u32::try_from(tokens.blob.len())
-                .map_err(|_| ProfileError::TokenId { id: id.into(), max: MAX_TOKEN_ID })?;
+            let end = u32::try_from(tokens.blob.len()).map_err(|_| ProfileError::TokenId {
+                id: id.into(),
+                max: MAX_TOKEN_ID,
+            })?;
             tokens.ends.push(end);
         }
         Ok(tokens)
@@ -71,9 +79,13 @@ impl TokenBytes {
         let Some(&end) = self.ends.get(id as usize) else {
             return &[];
         };
-        let before = (id as usize).checked_sub(1).and_then(|before| self.ends.get(before));
+        let before = (id as usize)
+            .checked_sub(1)
+            .and_then(|before| self.ends.get(before));
         let start = before.copied().unwrap_or(0);
-        self.blob.get(start as usize..end as usize).unwrap_or_default()
+        self.blob
+            .get(start as usize..end as usize)
+            .unwrap_or_default()
     }
 
     /// Number of ids that the table covers, from 0.
@@ -108,7 +120,10 @@ fn checked(id: u64) -> Result<u32, ProfileError> {
     u32::try_from(id)
         .ok()
         .filter(|&id| id <= MAX_TOKEN_ID)
-        .ok_or(ProfileError::TokenId { id, max: MAX_TOKEN_ID })
+        .ok_or(ProfileError::TokenId {
+            id,
+            max: MAX_TOKEN_ID,
+        })
 }
 
 fn spelled(piece: &str, spelling: Spelling) -> Cow<'_, [u8]> {
@@ -126,7 +141,9 @@ fn spelled(piece: &str, spelling: Spelling) -> Cow<'_, [u8]> {
                 .and_then(|hex| u8::from_str_radix(hex, 16).ok());
             match byte {
                 Some(byte) => Cow::Owned(vec![byte]),
-                None if piece.contains(SPACE_MARKER) => Cow::Owned(piece.replace(SPACE_MARKER, " ").into_bytes()),
+                None if piece.contains(SPACE_MARKER) => {
+                    Cow::Owned(piece.replace(SPACE_MARKER, " ").into_bytes())
+                }
                 None => Cow::Borrowed(piece.as_bytes()),
             }
         }
@@ -152,7 +169,10 @@ mod tests {
 
     #[test]
     fn every_byte_has_one_character() {
-        let mut bytes: Vec<u8> = (0..0x200).filter_map(char::from_u32).filter_map(byte_of).collect();
+        let mut bytes: Vec<u8> = (0..0x200)
+            .filter_map(char::from_u32)
+            .filter_map(byte_of)
+            .collect();
         bytes.sort_unstable();
         assert_eq!(bytes, (0..=255).collect::<Vec<u8>>());
         assert_eq!(byte_of('Ġ'), Some(b' '));
@@ -160,7 +180,9 @@ mod tests {
     }
 
     fn tokens(vocab: &str, rest: &str) -> Result<TokenBytes, ProfileError> {
-        TokenBytes::from_tokenizer_json(&format!(r#"{{"model":{{"type":"BPE","vocab":{vocab},"merges":[]{rest}}}"#))
+        TokenBytes::from_tokenizer_json(&format!(
+            r#"{{"model":{{"type":"BPE","vocab":{vocab},"merges":[]{rest}}}"#
+        ))
     }
 
     #[test]
@@ -181,17 +203,32 @@ mod tests {
             r#","byte_fallback":true,"unk_token":"<unk>"},"added_tokens":[{"id":3,"content":"▁▁","special":false}]"#,
         )
         .unwrap();
-        assert_eq!([0, 1, 2, 3].map(|id| pieces.bytes(id)), [&b" a"[..], b"\n", b"<0xZZ>", b"  "]);
+        assert_eq!(
+            [0, 1, 2, 3].map(|id| pieces.bytes(id)),
+            [&b" a"[..], b"\n", b"<0xZZ>", b"  "]
+        );
     }
 
     #[test]
     fn tokenizers_that_lose_text_are_refused() {
-        assert!(matches!(tokens("{}", r#","unk_token":"<unk>"}"#), Err(ProfileError::UnknownToken { .. })));
-        assert!(matches!(tokens(r#"{"a":16777216}"#, "}"), Err(ProfileError::TokenId { .. })));
+        assert!(matches!(
+            tokens("{}", r#","unk_token":"<unk>"}"#),
+            Err(ProfileError::UnknownToken { .. })
+        ));
+        assert!(matches!(
+            tokens(r#"{"a":16777216}"#, "}"),
+            Err(ProfileError::TokenId { .. })
+        ));
         for kind in ["Unigram", "WordPiece", "WordLevel"] {
             let json = format!(r#"{{"model":{{"type":"{kind}","vocab":[]}}}}"#);
-            assert!(matches!(TokenBytes::from_tokenizer_json(&json), Err(ProfileError::Model { .. })));
+            assert!(matches!(
+                TokenBytes::from_tokenizer_json(&json),
+                Err(ProfileError::Model { .. })
+            ));
         }
-        assert!(matches!(TokenBytes::from_tokenizer_json("{"), Err(ProfileError::File { .. })));
+        assert!(matches!(
+            TokenBytes::from_tokenizer_json("{"),
+            Err(ProfileError::File { .. })
+        ));
     }
 }

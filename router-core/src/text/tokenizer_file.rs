@@ -25,6 +25,10 @@ pub(super) struct TokenizerFile<'a> {
 
 /// A token that is found in text before anything else.
 #[derive(Clone, Debug, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the file format has these flags"
+)]
 pub(super) struct AddedToken {
     pub(super) id: u64,
     pub(super) content: String,
@@ -65,7 +69,10 @@ pub(super) enum Spelling {
 
 impl<'a> TokenizerFile<'a> {
     pub(super) fn read(json: &'a str) -> Result<Self, ProfileError> {
-        serde_json::from_str(json).map_err(|source| ProfileError::File { file: "tokenizer.json", source })
+        serde_json::from_str(json).map_err(|source| ProfileError::File {
+            file: "tokenizer.json",
+            source,
+        })
     }
 
     /// How pieces spell bytes.
@@ -77,25 +84,32 @@ impl<'a> TokenizerFile<'a> {
         let model = &self.model;
         match &model.kind {
             Some(kind) if kind != "BPE" => return Err(ProfileError::Model { kind: kind.clone() }),
-            None if model.merges.is_none() => return Err(ProfileError::Model { kind: "(none)".into() }),
+            None if model.merges.is_none() => {
+                return Err(ProfileError::Model {
+                    kind: "(none)".into(),
+                });
+            }
             _ => {}
         }
-        if self.steps(&self.decoder, "decoders").any(|step| kind(step) == "ByteLevel") {
+        let decoders = steps(&self.decoder, "decoders");
+        if decoders.into_iter().any(|step| kind(step) == "ByteLevel") {
             return Ok(Spelling::ByteLevel);
         }
         match &model.unk_token {
-            Some(unk) if !model.byte_fallback => Err(ProfileError::UnknownToken { unk: unk.clone() }),
+            Some(unk) if !model.byte_fallback => {
+                Err(ProfileError::UnknownToken { unk: unk.clone() })
+            }
             _ => Ok(Spelling::SentencePiece),
         }
     }
+}
 
-    /// A step and, where it is a sequence, its parts (`list` names their field).
-    pub(super) fn steps<'b>(&self, step: &'b Value, list: &'static str) -> Box<dyn Iterator<Item = &'b Value> + 'b> {
-        match step.get(list).and_then(Value::as_array) {
-            Some(parts) if kind(step) == "Sequence" => Box::new(parts.iter()),
-            _ if step.is_null() => Box::new(core::iter::empty()),
-            _ => Box::new(core::iter::once(step)),
-        }
+/// A step or, where it is a sequence, its parts (`list` names their field); nothing for null.
+pub(super) fn steps<'b>(step: &'b Value, list: &str) -> Vec<&'b Value> {
+    match step.get(list).and_then(Value::as_array) {
+        Some(parts) if kind(step) == "Sequence" => parts.iter().collect(),
+        _ if step.is_null() => Vec::new(),
+        _ => vec![step],
     }
 }
 
@@ -145,13 +159,18 @@ struct NamedTemplate {
 
 impl TokenizerConfig {
     pub(super) fn read(json: &str) -> Result<Self, ProfileError> {
-        serde_json::from_str(json)
-            .map_err(|source| ProfileError::File { file: "tokenizer_config.json", source })
+        serde_json::from_str(json).map_err(|source| ProfileError::File {
+            file: "tokenizer_config.json",
+            source,
+        })
     }
 
     /// Whether transformers rebuilds the tokenizer as Llama's, whatever `tokenizer.json` says.
     pub(super) fn is_llama(&self) -> bool {
-        matches!(self.tokenizer_class.as_deref(), Some("LlamaTokenizer" | "LlamaTokenizerFast"))
+        matches!(
+            self.tokenizer_class.as_deref(),
+            Some("LlamaTokenizer" | "LlamaTokenizerFast")
+        )
     }
 
     /// The special tokens that templates see, by name.
@@ -178,9 +197,10 @@ impl TokenizerConfig {
     pub(super) fn template(&self, name: &str) -> Option<&str> {
         match self.chat_template.as_ref()? {
             Templates::One(template) => (name == "default").then_some(template),
-            Templates::Named(templates) => {
-                templates.iter().find(|named| named.name == name).map(|named| named.template.as_str())
-            }
+            Templates::Named(templates) => templates
+                .iter()
+                .find(|named| named.name == name)
+                .map(|named| named.template.as_str()),
         }
     }
 }

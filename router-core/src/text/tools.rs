@@ -22,8 +22,14 @@ pub(super) fn read(tools: &Json<'_>) -> Result<Option<Value>, Unscorable> {
 }
 
 fn read_one(tool: &Json<'_>) -> Result<Value, Unscorable> {
-    let function = tool.get("function").filter(|f| matches!(f, Json::Object(_))).ok_or(Unscorable::Invalid)?;
-    let name = function.get("name").filter(|name| name.as_str().is_some()).ok_or(Unscorable::Invalid)?;
+    let function = tool
+        .get("function")
+        .filter(|f| matches!(f, Json::Object(_)))
+        .ok_or(Unscorable::Invalid)?;
+    let name = function
+        .get("name")
+        .filter(|name| name.as_str().is_some())
+        .ok_or(Unscorable::Invalid)?;
     let own = tool.get("defer_loading");
     let entry = |key: &str, value: Option<&Json<'_>>| {
         (Value::from(key), value.map_or(Value::from(()), from_json))
@@ -73,8 +79,18 @@ mod tests {
 
     #[test]
     fn an_empty_list_or_a_nameless_tool_is_refused() {
-        for text in ["[]", "{}", "[{}]", r#"[{"function":{}}]"#, r#"[{"function":{"name":3}}]"#] {
-            assert_eq!(read(&Json::parse(text).unwrap().0).unwrap_err(), Unscorable::Invalid, "{text}");
+        for text in [
+            "[]",
+            "{}",
+            "[{}]",
+            r#"[{"function":{}}]"#,
+            r#"[{"function":{"name":3}}]"#,
+        ] {
+            assert_eq!(
+                read(&Json::parse(text).unwrap().0).unwrap_err(),
+                Unscorable::Invalid,
+                "{text}"
+            );
         }
         assert!(read(&Json::Null).unwrap().is_none());
     }

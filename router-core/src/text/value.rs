@@ -19,9 +19,11 @@ pub(super) fn from_json(json: &Json<'_>) -> Value {
         Json::Number(spelled) => number(spelled),
         Json::String(text) => Value::from(text.as_ref()),
         Json::Array(items) => items.iter().map(from_json).collect::<Vec<_>>().into(),
-        Json::Object(entries) => {
-            dict(entries.iter().map(|(key, value)| (Value::from(key.as_ref()), from_json(value))))
-        }
+        Json::Object(entries) => dict(
+            entries
+                .iter()
+                .map(|(key, value)| (Value::from(key.as_ref()), from_json(value))),
+        ),
     }
 }
 
@@ -63,7 +65,10 @@ pub(super) struct Dict(Vec<(Value, Value)>);
 
 impl Dict {
     fn find(&self, name: &str) -> Option<&Value> {
-        self.0.iter().find(|(key, _)| key.as_str() == Some(name)).map(|(_, value)| value)
+        self.0
+            .iter()
+            .find(|(key, _)| key.as_str() == Some(name))
+            .map(|(_, value)| value)
     }
 }
 
@@ -75,7 +80,11 @@ impl Object for Dict {
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
         match key.as_str() {
             Some(name) => self.find(name).cloned(),
-            None => self.0.iter().find(|(other, _)| other == key).map(|(_, value)| value.clone()),
+            None => self
+                .0
+                .iter()
+                .find(|(other, _)| other == key)
+                .map(|(_, value)| value.clone()),
         }
     }
 
@@ -97,7 +106,17 @@ impl Object for Dict {
 
 /// Names that hide keys of the same name in attribute syntax.
 const DICT_METHODS: [&str; 11] = [
-    "items", "get", "keys", "values", "pop", "copy", "update", "clear", "fromkeys", "popitem", "setdefault",
+    "items",
+    "get",
+    "keys",
+    "values",
+    "pop",
+    "copy",
+    "update",
+    "clear",
+    "fromkeys",
+    "popitem",
+    "setdefault",
 ];
 
 /// What `x.items` is when nobody calls it: something defined, true and of no other use.
@@ -152,7 +171,10 @@ impl Object for Variables {
     }
 
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
-        self.0.iter().find(|(key, _)| **key == *name).map(|(_, value)| value.clone())
+        self.0
+            .iter()
+            .find(|(key, _)| **key == *name)
+            .map(|(_, value)| value.clone())
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
@@ -181,7 +203,10 @@ mod tests {
     #[test]
     fn attribute_syntax_prefers_methods_and_item_syntax_finds_keys() {
         let dict = value(r#"{"items":1,"name":2}"#);
-        assert_eq!(dict.get_item(&Value::from("items")).unwrap(), Value::from(1));
+        assert_eq!(
+            dict.get_item(&Value::from("items")).unwrap(),
+            Value::from(1)
+        );
         assert_ne!(dict.get_attr("items").unwrap(), Value::from(1));
         assert_eq!(dict.get_attr("name").unwrap(), Value::from(2));
         assert!(dict.get_attr("absent").unwrap().is_undefined());
@@ -189,9 +214,13 @@ mod tests {
 
     #[test]
     fn large_objects_keep_their_order() {
-        let text: String = (0..100).map(|i| format!("\"k{i}\":{i},")).collect();
-        let dict = value(&format!("{{{}}}", text.trim_end_matches(',')));
-        let keys: Vec<String> = dict.try_iter().unwrap().map(|key| key.to_string()).collect();
+        let entries: Vec<String> = (0..100).map(|i| format!("\"k{i}\":{i}")).collect();
+        let dict = value(&format!("{{{}}}", entries.join(",")));
+        let keys: Vec<String> = dict
+            .try_iter()
+            .unwrap()
+            .map(|key| key.to_string())
+            .collect();
         assert_eq!(keys, (0..100).map(|i| format!("k{i}")).collect::<Vec<_>>());
     }
 }

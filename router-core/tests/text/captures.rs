@@ -4,7 +4,9 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use prefixway_core::hash::Space;
-use prefixway_core::text::{Api, LocalTime, ModelFiles, PromptProfile, Prompter, TokenBytes, parse};
+use prefixway_core::text::{
+    Api, LocalTime, ModelFiles, PromptProfile, Prompter, TokenBytes, parse,
+};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -44,7 +46,8 @@ fn compare(capture: &Path) -> Compared {
     })
     .unwrap();
     let token_bytes = TokenBytes::from_tokenizer_json(&tokenizer_json).unwrap();
-    let travelled: PromptProfile = serde_json::from_str(&serde_json::to_string(&profile).unwrap()).unwrap();
+    let travelled: PromptProfile =
+        serde_json::from_str(&serde_json::to_string(&profile).unwrap()).unwrap();
     assert_eq!(travelled.revision(), profile.revision());
     let prompter = Prompter::try_new(travelled).unwrap().keep_rendered();
     let now = LocalTime::from_date(2026, 1, 1);
@@ -67,7 +70,12 @@ fn compare(capture: &Path) -> Compared {
         };
         let Some(rendered) = &captured.rendered else {
             assert_eq!(prompt.space, Space::Token);
-            assert_eq!(prompt.text, ids.iter().flat_map(|id| id.to_le_bytes()).collect::<Vec<u8>>());
+            assert_eq!(
+                prompt.text,
+                ids.iter()
+                    .flat_map(|id| id.to_le_bytes())
+                    .collect::<Vec<u8>>()
+            );
             compared.tokens += 1;
             continue;
         };
@@ -75,14 +83,29 @@ fn compare(capture: &Path) -> Compared {
         compared.texts += 1;
         if prompt.rendered.as_ref() != Some(rendered) {
             let ours = prompt.rendered.unwrap_or_default();
-            differences.push(format!("{name}: rendered {}", first_difference(ours.as_bytes(), rendered.as_bytes())));
+            differences.push(format!(
+                "{name}: rendered {}",
+                first_difference(ours.as_bytes(), rendered.as_bytes())
+            ));
         }
-        let bytes: Vec<u8> = ids.iter().flat_map(|&id| token_bytes.bytes(id)).copied().collect();
+        let bytes: Vec<u8> = ids
+            .iter()
+            .flat_map(|&id| token_bytes.bytes(id))
+            .copied()
+            .collect();
         if prompt.text != bytes {
-            differences.push(format!("{name}: bytes {}", first_difference(&prompt.text, &bytes)));
+            differences.push(format!(
+                "{name}: bytes {}",
+                first_difference(&prompt.text, &bytes)
+            ));
         }
     }
-    assert!(differences.is_empty(), "{}:\n{}", capture.display(), differences.join("\n"));
+    assert!(
+        differences.is_empty(),
+        "{}:\n{}",
+        capture.display(),
+        differences.join("\n")
+    );
     compared
 }
 
@@ -92,14 +115,32 @@ fn first_difference(ours: &[u8], theirs: &[u8]) -> String {
         let range = at.saturating_sub(20)..(at + 20).min(bytes.len());
         String::from_utf8_lossy(&bytes[range]).into_owned()
     };
-    format!("differs at {at}: {:?} for {:?}", around(ours), around(theirs))
+    format!(
+        "differs at {at}: {:?} for {:?}",
+        around(ours),
+        around(theirs)
+    )
 }
 
 #[test]
 fn text_of_own_captures_equals_the_engines() {
     let own = inputs::own_captures();
-    assert_eq!(compare(&own.join("tinybpe")), Compared { chats: 161, texts: 167, tokens: 2 });
-    assert_eq!(compare(&own.join("llama3_1")), Compared { chats: 165, texts: 171, tokens: 2 });
+    assert_eq!(
+        compare(&own.join("tinybpe")),
+        Compared {
+            chats: 161,
+            texts: 167,
+            tokens: 2
+        }
+    );
+    assert_eq!(
+        compare(&own.join("llama3_1")),
+        Compared {
+            chats: 165,
+            texts: 171,
+            tokens: 2
+        }
+    );
 }
 
 #[test]
@@ -116,17 +157,27 @@ fn text_of_every_capture_equals_the_engines() {
 fn token_bytes_equal_the_captured_pieces() {
     let own = inputs::own_captures();
     let mut folders = inputs::captures(&own);
-    folders.extend(inputs::folder("PREFIXWAY_FIXTURES", "shared/fixtures/vllm").iter().flat_map(|folder| inputs::captures(folder)));
+    folders.extend(
+        inputs::folder("PREFIXWAY_FIXTURES", "shared/fixtures/vllm")
+            .iter()
+            .flat_map(|folder| inputs::captures(folder)),
+    );
     for capture in folders {
         let pieces = capture.join("pieces.json");
         if !pieces.is_file() {
             continue;
         }
         let pieces: HashMap<u32, String> = serde_json::from_str(&read(&pieces)).unwrap();
-        let tokens = TokenBytes::from_tokenizer_json(&read(&capture.join("model/tokenizer.json"))).unwrap();
+        let tokens =
+            TokenBytes::from_tokenizer_json(&read(&capture.join("model/tokenizer.json"))).unwrap();
         assert!(!pieces.is_empty());
         for (id, piece) in pieces {
-            assert_eq!(tokens.bytes(id), base64(&piece), "{} token {id}", capture.display());
+            assert_eq!(
+                tokens.bytes(id),
+                base64(&piece),
+                "{} token {id}",
+                capture.display()
+            );
         }
     }
 }
@@ -147,7 +198,7 @@ fn base64(text: &str) -> Vec<u8> {
         count += 6;
         if count >= 8 {
             count -= 8;
-            bytes.push((bits >> count) as u8);
+            bytes.push((bits >> count).to_le_bytes()[0]);
         }
     }
     bytes

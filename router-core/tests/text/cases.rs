@@ -4,7 +4,8 @@ use std::path::Path;
 
 use prefixway_core::hash::{Scope, Seed, chunk_hashes};
 use prefixway_core::text::{
-    Api, BodyError, LocalTime, ModelFiles, Prompt, PromptProfile, Prompter, Request, Unscorable, parse,
+    Api, BodyError, LocalTime, ModelFiles, Prompt, PromptProfile, Prompter, Request, Unscorable,
+    parse,
 };
 use serde_json::Value;
 
@@ -50,7 +51,10 @@ fn body(request: &Value) -> Vec<u8> {
             .iter()
             .map(|part| match part["text"].as_str() {
                 Some(text) => text.to_owned(),
-                None => part["repeat"].as_str().unwrap().repeat(part["times"].as_u64().unwrap() as usize),
+                None => part["repeat"]
+                    .as_str()
+                    .unwrap()
+                    .repeat(usize::try_from(part["times"].as_u64().unwrap()).unwrap()),
             })
             .collect::<String>()
             .into_bytes();
@@ -83,20 +87,40 @@ impl Identity {
     fn first_hashes(&self) -> Vec<u64> {
         let seed = Seed(7);
         let prompt = &self.prompts[0];
-        let scope = Scope { space: prompt.space, profile: "p", revision: 1, adapter: &self.model, salt: &self.salt };
-        chunk_hashes(scope.hash(seed), &prompt.text, seed).map(|hash| hash.0).collect()
+        let scope = Scope {
+            space: prompt.space,
+            profile: "p",
+            revision: 1,
+            adapter: &self.model,
+            salt: &self.salt,
+        };
+        chunk_hashes(scope.hash(seed), &prompt.text, seed)
+            .map(|hash| hash.0)
+            .collect()
     }
 
     /// Checks `relation` of a case's `compare` list.
     fn check(&self, relation: &str, twin: &Self, name: &str) {
-        let shared = self.prompts[0].text.iter().zip(&twin.prompts[0].text).take_while(|(a, b)| a == b).count();
+        let shared = self.prompts[0]
+            .text
+            .iter()
+            .zip(&twin.prompts[0].text)
+            .take_while(|(a, b)| a == b)
+            .count();
         match relation {
             "same_prefix" => assert_eq!(self, twin, "{name}"),
             "different_prefix" => {
                 let (ours, theirs) = (self.first_hashes(), twin.first_hashes());
                 let equal = ours.iter().zip(&theirs).take_while(|(a, b)| a == b).count();
                 let same_scope = self.model == twin.model && self.salt == twin.salt;
-                assert!(if same_scope { equal <= shared / 64 } else { equal == 0 }, "{name}");
+                assert!(
+                    if same_scope {
+                        equal <= shared / 64
+                    } else {
+                        equal == 0
+                    },
+                    "{name}"
+                );
                 // An image that isn't looked at ends the text before it.
                 let truncated = self.prompts[0].truncated && twin.prompts[0].truncated;
                 assert!(self != twin || truncated, "{name}");
@@ -118,7 +142,11 @@ fn run(name: &str, case: &Value, prompter: &Prompter) {
         if request.is_null() {
             continue;
         }
-        let expect = if variant["expect"].is_null() { &case["expect"] } else { &variant["expect"] };
+        let expect = if variant["expect"].is_null() {
+            &case["expect"]
+        } else {
+            &variant["expect"]
+        };
         let (api, body) = (api(request), body(request));
         let parsed = parse(api, &body);
         match expect["result"].as_str().unwrap_or("route") {
@@ -167,7 +195,11 @@ fn requests_of_the_cases_are_read_as_expected() {
         let prompter = prompter(model);
         for name in CASES {
             if folder.join(format!("requests/{name}.json")).is_file() {
-                run(&format!("{model} {name}"), &read_case(&folder, name), &prompter);
+                run(
+                    &format!("{model} {name}"),
+                    &read_case(&folder, name),
+                    &prompter,
+                );
             }
         }
     }
@@ -181,18 +213,28 @@ fn a_byte_order_mark_changes_nothing() {
     let Ok(raw) = std::fs::read(folder.join("requests/byte-order-mark.http")) else {
         return;
     };
-    let at = raw.windows(4).position(|window| window == b"\r\n\r\n").unwrap() + 4;
+    let at = raw
+        .windows(4)
+        .position(|window| window == b"\r\n\r\n")
+        .unwrap()
+        + 4;
     let body = &raw[at..];
     let plain = body.strip_prefix(b"\xef\xbb\xbf").unwrap();
     let prompter = prompter("tinybpe");
-    assert_eq!(identity(&prompter, Api::Chat, body), identity(&prompter, Api::Chat, plain));
+    assert_eq!(
+        identity(&prompter, Api::Chat, body),
+        identity(&prompter, Api::Chat, plain)
+    );
 }
 
 #[test]
 fn deep_nesting_is_refused_fast() {
     let body = format!("{{\"x\":{}", "[".repeat(8 << 20));
     let started = std::time::Instant::now();
-    assert!(matches!(parse(Api::Chat, body.as_bytes()), Err(BodyError::Json(_))));
+    assert!(matches!(
+        parse(Api::Chat, body.as_bytes()),
+        Err(BodyError::Json(_))
+    ));
     assert!(started.elapsed().as_millis() < 50);
 }
 
@@ -201,7 +243,16 @@ fn text_ends_before_the_first_image() {
     let prompter = prompter("llama3_1");
     let body = br#"{"messages":[{"role":"user","content":[{"type":"text","text":"Look at this:"},
         {"type":"image_url","image_url":{"url":"data:image/png;base64,AA"}},{"type":"text","text":"What is it?"}]}]}"#;
-    let prompt = prompter.prompt(&parse(Api::Chat, body).unwrap(), LocalTime::from_date(2026, 1, 1)).unwrap();
+    let prompt = prompter
+        .prompt(
+            &parse(Api::Chat, body).unwrap(),
+            LocalTime::from_date(2026, 1, 1),
+        )
+        .unwrap();
     assert!(prompt.truncated);
-    assert!(String::from_utf8(prompt.text).unwrap().ends_with("Look at this:"));
+    assert!(
+        String::from_utf8(prompt.text)
+            .unwrap()
+            .ends_with("Look at this:")
+    );
 }

@@ -10,7 +10,8 @@ pub(crate) fn own_captures() -> PathBuf {
 /// The folder that `variable` names, or `default` beside the workspace; `None`, with a message, if it is absent.
 pub(crate) fn folder(variable: &str, default: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
-    let folder = std::env::var_os(variable).map_or_else(|| workspace.join("..").join(default), PathBuf::from);
+    let folder = std::env::var_os(variable)
+        .map_or_else(|| workspace.join("..").join(default), PathBuf::from);
     if folder.is_dir() {
         return Some(folder);
     }
@@ -19,7 +20,10 @@ pub(crate) fn folder(variable: &str, default: &str) -> Option<PathBuf> {
     if inside.is_dir() {
         return Some(inside);
     }
-    println!("skipped: no folder {} (set {variable} to use another)", folder.display());
+    println!(
+        "skipped: no folder {} (set {variable} to use another)",
+        folder.display()
+    );
     None
 }
 
@@ -28,7 +32,9 @@ pub(crate) fn captures(folder: &Path) -> Vec<PathBuf> {
     let mut found: Vec<PathBuf> = std::fs::read_dir(folder)
         .unwrap()
         .map(|entry| entry.unwrap().path())
-        .filter(|path| path.join("requests.jsonl").is_file() && path.join("model/tokenizer.json").is_file())
+        .filter(|path| {
+            path.join("requests.jsonl").is_file() && path.join("model/tokenizer.json").is_file()
+        })
         .collect();
     found.sort();
     found

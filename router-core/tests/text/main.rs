@@ -1,6 +1,12 @@
 //! Prompt text held against captures of real vLLM and against the request cases.
 
-#![expect(clippy::tests_outside_test_module, reason = "an integration test is nothing but tests")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "these are tests: failing loudly is their purpose, and skipping is said on the output"
+)]
 
 mod captures;
 mod cases;

@@ -57,7 +57,11 @@ mod tests {
             let alone: String = letter.nfc().collect();
             assert_eq!(alone, letter.to_string());
             assert_eq!(canonical_combining_class(letter), 0, "{letter:?}");
-            assert_eq!(is_nfc_quick(['e', letter].into_iter()), IsNormalized::Yes, "{letter:?}");
+            assert_eq!(
+                is_nfc_quick(['e', letter].into_iter()),
+                IsNormalized::Yes,
+                "{letter:?}"
+            );
         }
     }
 

@@ -38,7 +38,10 @@ impl<'a> Facts<'a> {
             Stmt::Template(node) => self.stmts(&node.children),
             Stmt::EmitExpr(node) => self.expr(&node.expr),
             Stmt::ForLoop(node) => {
-                self.loops.push(Loop { node, macros: self.inside.clone() });
+                self.loops.push(Loop {
+                    node,
+                    macros: self.inside.clone(),
+                });
                 self.expr(&node.iter);
                 self.option(node.filter_expr.as_ref());
                 self.stmts(&node.body);

@@ -15,7 +15,12 @@ pub(in crate::text) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub(in crate::text) fn new(text: &'a str) -> Self {
-        Self { text, at: 0, depth: 0, lone_surrogate: false }
+        Self {
+            text,
+            at: 0,
+            depth: 0,
+            lone_surrogate: false,
+        }
     }
 
     /// Whether a string read (not skipped) so far held half a surrogate pair.
@@ -36,13 +41,19 @@ impl<'a> Cursor<'a> {
     }
 
     fn error(&self, problem: JsonProblem) -> JsonError {
-        JsonError { at: self.at, problem }
+        JsonError {
+            at: self.at,
+            problem,
+        }
     }
 
     /// The error of a sign that is missing here.
     fn unexpected(&mut self) -> JsonError {
-        let problem =
-            if self.peek().is_none() { JsonProblem::End } else { JsonProblem::Character };
+        let problem = if self.peek().is_none() {
+            JsonProblem::End
+        } else {
+            JsonProblem::Character
+        };
         self.error(problem)
     }
 
@@ -139,9 +150,9 @@ impl<'a> Cursor<'a> {
                 Ok(Json::Object(entries))
             }
             Some(b'[') => Ok(Json::Array(self.array()?)),
-            Some(b't') => self.literal("true").map(|_| Json::Bool(true)),
-            Some(b'f') => self.literal("false").map(|_| Json::Bool(false)),
-            Some(b'n') => self.literal("null").map(|_| Json::Null),
+            Some(b't') => self.literal("true").map(|()| Json::Bool(true)),
+            Some(b'f') => self.literal("false").map(|()| Json::Bool(false)),
+            Some(b'n') => self.literal("null").map(|()| Json::Null),
             _ => self.number().map(Json::Number),
         }
     }
@@ -204,7 +215,11 @@ impl<'a> Cursor<'a> {
             return Err(self.unexpected());
         }
         self.at = string::skip(self.text.as_bytes(), self.at + 1)?;
-        if self.take(b':') { Ok(()) } else { Err(self.unexpected()) }
+        if self.take(b':') {
+            Ok(())
+        } else {
+            Err(self.unexpected())
+        }
     }
 
     fn literal(&mut self, word: &'static str) -> Result<(), JsonError> {
@@ -224,7 +239,12 @@ impl<'a> Cursor<'a> {
         let start = self.at;
         let mut at = start + usize::from(bytes.get(start) == Some(&b'-'));
         let digits = |at: usize| {
-            bytes.get(at..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
+            bytes
+                .get(at..)
+                .unwrap_or_default()
+                .iter()
+                .take_while(|b| b.is_ascii_digit())
+                .count()
         };
         match bytes.get(at) {
             Some(b'N') if at == start => {

@@ -63,8 +63,18 @@ pub(super) fn read(text: &str, start: usize) -> Result<(Cow<'_, str>, usize, boo
                 unescaped.push(letter.unwrap_or(char::REPLACEMENT_CHARACTER));
                 from = next;
             }
-            Some(_) => return Err(JsonError { at, problem: JsonProblem::Control }),
-            None => return Err(JsonError { at: bytes.len(), problem: JsonProblem::End }),
+            Some(_) => {
+                return Err(JsonError {
+                    at,
+                    problem: JsonProblem::Control,
+                });
+            }
+            None => {
+                return Err(JsonError {
+                    at: bytes.len(),
+                    problem: JsonProblem::End,
+                });
+            }
         }
     }
 }
@@ -77,8 +87,18 @@ pub(super) fn skip(bytes: &[u8], start: usize) -> Result<usize, JsonError> {
         match bytes.get(at) {
             Some(b'"') => return Ok(at + 1),
             Some(b'\\') => from = escape(bytes, at)?.1,
-            Some(_) => return Err(JsonError { at, problem: JsonProblem::Control }),
-            None => return Err(JsonError { at: bytes.len(), problem: JsonProblem::End }),
+            Some(_) => {
+                return Err(JsonError {
+                    at,
+                    problem: JsonProblem::Control,
+                });
+            }
+            None => {
+                return Err(JsonError {
+                    at: bytes.len(),
+                    problem: JsonProblem::End,
+                });
+            }
         }
     }
 }
@@ -95,14 +115,27 @@ fn escape(bytes: &[u8], at: usize) -> Result<(Option<char>, usize), JsonError> {
         Some(b'r') => '\r',
         Some(b't') => '\t',
         Some(b'u') => return unicode_escape(bytes, at),
-        Some(_) => return Err(JsonError { at, problem: JsonProblem::Escape }),
-        None => return Err(JsonError { at: bytes.len(), problem: JsonProblem::End }),
+        Some(_) => {
+            return Err(JsonError {
+                at,
+                problem: JsonProblem::Escape,
+            });
+        }
+        None => {
+            return Err(JsonError {
+                at: bytes.len(),
+                problem: JsonProblem::End,
+            });
+        }
     };
     Ok((Some(letter), at + 2))
 }
 
 fn unicode_escape(bytes: &[u8], at: usize) -> Result<(Option<char>, usize), JsonError> {
-    let high = hex4(bytes, at + 2).ok_or(JsonError { at, problem: JsonProblem::Escape })?;
+    let high = hex4(bytes, at + 2).ok_or(JsonError {
+        at,
+        problem: JsonProblem::Escape,
+    })?;
     if let Some(letter) = char::from_u32(high) {
         return Ok((Some(letter), at + 6));
     }
@@ -117,10 +150,9 @@ fn unicode_escape(bytes: &[u8], at: usize) -> Result<(Option<char>, usize), Json
 }
 
 fn hex4(bytes: &[u8], at: usize) -> Option<u32> {
-    bytes
-        .get(at..at + 4)?
-        .iter()
-        .try_fold(0, |code, &digit| Some(code * 16 + char::from(digit).to_digit(16)?))
+    bytes.get(at..at + 4)?.iter().try_fold(0, |code, &digit| {
+        Some(code * 16 + char::from(digit).to_digit(16)?)
+    })
 }
 
 #[cfg(test)]

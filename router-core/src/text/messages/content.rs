@@ -43,16 +43,18 @@ impl<'a> Content<'a> {
         let mut parts = match content {
             None => Vec::new(),
             Some(Json::String(text)) => vec![Part::Text(Cow::Borrowed(text.as_ref()))],
-            Some(Json::Array(items)) => {
-                items.iter().map(Part::read).collect::<Result<Vec<_>, _>>()?
-            }
+            Some(Json::Array(items)) => items
+                .iter()
+                .map(Part::read)
+                .collect::<Result<Vec<_>, _>>()?,
             Some(_) => return Err(Unscorable::Invalid),
         };
         if role == "system" {
             drop_billing_header(&mut parts);
         }
         let first_media = parts.iter().position(|part| matches!(part, Part::Media(_)));
-        let starts_media = first_media.filter(|_| !core::mem::replace(media, *media || first_media.is_some()));
+        let starts_media =
+            first_media.filter(|_| !core::mem::replace(media, *media || first_media.is_some()));
         match format {
             ContentFormat::OpenAi => {
                 if let Some(first) = starts_media {
@@ -105,14 +107,20 @@ impl<'a> Content<'a> {
                 _ => None,
             }),
         };
-        text.ok_or(Unscorable::Invalid)?.to_mut().push_str(CONTINUE_TAG);
+        text.ok_or(Unscorable::Invalid)?
+            .to_mut()
+            .push_str(CONTINUE_TAG);
         Ok(())
     }
 
     pub(super) fn into_value(self) -> Value {
         match self {
             Self::Text(text) => Value::from(text.as_ref()),
-            Self::Parts(parts) => parts.into_iter().map(Part::into_value).collect::<Vec<_>>().into(),
+            Self::Parts(parts) => parts
+                .into_iter()
+                .map(Part::into_value)
+                .collect::<Vec<_>>()
+                .into(),
         }
     }
 }
@@ -126,7 +134,10 @@ impl<'a> Part<'a> {
             return Err(Unscorable::Invalid);
         }
         let text = |key: &str| {
-            let text = item.get(key).and_then(Json::as_str).ok_or(Unscorable::Invalid)?;
+            let text = item
+                .get(key)
+                .and_then(Json::as_str)
+                .ok_or(Unscorable::Invalid)?;
             Ok(Self::Text(Cow::Borrowed(text)))
         };
         match item.get("type").and_then(Json::as_str) {
@@ -139,12 +150,20 @@ impl<'a> Part<'a> {
                 .map(Self::ToolReference)
                 .ok_or(Unscorable::Invalid),
             Some(kind) => modality(kind).map(Self::Media).ok_or(Unscorable::Invalid),
-            None => ["image_url", "image_embeds", "input_audio", "audio_url", "audio_embeds", "video_url", "video_embeds"]
-                .into_iter()
-                .find(|kind| item.has(kind))
-                .and_then(modality)
-                .map(Self::Media)
-                .ok_or(Unscorable::Invalid),
+            None => [
+                "image_url",
+                "image_embeds",
+                "input_audio",
+                "audio_url",
+                "audio_embeds",
+                "video_url",
+                "video_embeds",
+            ]
+            .into_iter()
+            .find(|kind| item.has(kind))
+            .and_then(modality)
+            .map(Self::Media)
+            .ok_or(Unscorable::Invalid),
         }
     }
 
@@ -173,7 +192,7 @@ fn modality(kind: &str) -> Option<&'static str> {
 }
 
 /// Joins the texts of parts with line ends. Engines leave out empty parts of string content, but keep those of a tool's parts.
-fn join<'a>(parts: Vec<Part<'a>>, leave_out_empty: bool) -> Cow<'a, str> {
+fn join(parts: Vec<Part<'_>>, leave_out_empty: bool) -> Cow<'_, str> {
     let mut texts = parts
         .into_iter()
         .filter_map(|part| match part {

@@ -1,0 +1,257 @@
+use super::*;
+use crate::text::tojson::{Style, dumps};
+
+/// Prepares messages and dumps them as JSON.
+fn dump(messages: &str, how: Preparation) -> String {
+    let (Json::Array(messages), _) = Json::parse(messages).unwrap() else {
+        panic!("not a list")
+    };
+    dumps(
+        &prepare(&messages, how).unwrap().messages,
+        &Style::default(),
+    )
+    .unwrap()
+}
+
+const STRING: Preparation = Preparation {
+    format: ContentFormat::String,
+    knows_developer: false,
+    continue_final_message: false,
+};
+const PARTS: Preparation = Preparation {
+    format: ContentFormat::OpenAi,
+    ..STRING
+};
+
+#[test]
+fn content_becomes_a_string() {
+    for (content, expected) in [
+        (r#""a""#, r#""a""#),
+        ("null", r#""""#),
+        ("[]", r#""""#),
+        (
+            r#"[{"type":"text","text":"a"},"b",{"type":"text","text":""},{"type":"refusal","refusal":"c"}]"#,
+            r#""a\nb\nc""#,
+        ),
+        (r#"[{"type":"thinking","thinking":"t"}]"#, r#""t""#),
+    ] {
+        let message = format!(r#"[{{"role":"user","content":{content}}}]"#);
+        assert_eq!(
+            dump(&message, STRING),
+            format!(r#"[{{"role": "user", "content": {expected}}}]"#)
+        );
+    }
+}
+
+#[test]
+fn content_becomes_parts() {
+    for (content, expected) in [
+        (r#""a""#, r#"[{"type": "text", "text": "a"}]"#),
+        (r#""""#, r#"[{"type": "text", "text": ""}]"#),
+        ("null", "[]"),
+        (
+            r#"[{"text":"a","type":"text","cache_control":{}},"b"]"#,
+            r#"[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]"#,
+        ),
+    ] {
+        let message = format!(r#"[{{"content":{content},"role":"user"}}]"#);
+        assert_eq!(
+            dump(&message, PARTS),
+            format!(r#"[{{"role": "user", "content": {expected}}}]"#)
+        );
+    }
+    // The tool role is given a string all the same.
+    assert_eq!(
+        dump(
+            r#"[{"role":"tool","tool_call_id":"c","content":[{"type":"text","text":"a"},{"type":"text","text":""}],"name":"n"}]"#,
+            PARTS
+        ),
+        r#"[{"role": "tool", "content": "a\n", "tool_call_id": "c", "name": "n"}]"#
+    );
+}
+
+#[test]
+fn tool_calls_get_objects_as_arguments_and_a_fixed_key_order() {
+    let call = |arguments: &str| {
+        dump(
+            &format!(
+                r#"[{{"role":"assistant","tool_calls":[{{"type":"function","index":0,"id":"c","function":{{"name":"f","arguments":{arguments}}}}}]}}]"#
+            ),
+            STRING,
+        )
+    };
+    let expected = |arguments: &str| {
+        format!(
+            r#"[{{"role": "assistant", "content": "", "tool_calls": [{{"id": "c", "function": {{"arguments": {arguments}, "name": "f"}}, "type": "function"}}]}}]"#
+        )
+    };
+    for (given, read) in [
+        (
+            r#""{\"b\": 1.0, \"a\": [1e3, 12345678901234567890123]}""#,
+            r#"{"b": 1.0, "a": [1000.0, 12345678901234567890123]}"#,
+        ),
+        (r#"{"b":1}"#, r#"{"b": 1}"#),
+        (r#""""#, "{}"),
+        (r#""[1]""#, "{}"),
+        (r#""{broken""#, "{}"),
+        ("null", "{}"),
+    ] {
+        assert_eq!(call(given), expected(read));
+    }
+    assert_eq!(
+        dump(
+            r#"[{"role":"assistant","content":"a","tool_calls":[]}]"#,
+            STRING
+        ),
+        r#"[{"role": "assistant", "content": "a"}]"#
+    );
+}
+
+#[test]
+fn reasoning_survives_as_in_request_validation() {
+    // Which of these keep it was found with pydantic 2 and the engine's message types.
+    let kept = |fields: &str| {
+        let message = format!(r#"[{{"role":"assistant",{fields}}}]"#);
+        dump(&message, STRING).contains(r#""reasoning": "y", "reasoning_content": "y""#)
+    };
+    let calls =
+        r#""tool_calls":[{"type":"function","id":"c","function":{"name":"f","arguments":"{}"}}]"#;
+    assert!(kept(r#""content":"a","reasoning":"y""#));
+    assert!(kept(r#""content":"a","reasoning_content":"y""#));
+    assert!(kept(
+        r#""content":"a","reasoning":null,"reasoning_content":"y""#
+    ));
+    assert!(kept(
+        r#""content":"a","reasoning":"y","reasoning_content":"z""#
+    ));
+    assert!(kept(&format!(r#"{calls},"reasoning":"y""#)));
+    assert!(kept(&format!(r#"{calls},"content":"","reasoning":"y""#)));
+    assert!(kept(&format!(
+        r#"{calls},"content":"a","reasoning":"y","refusal":null,"audio":null,"function_call":null"#
+    )));
+    assert!(kept(
+        r#""content":[{"type":"text","text":"a"}],"reasoning":"y""#
+    ));
+    assert!(!kept(&format!(r#"{calls},"content":null,"reasoning":"y""#)));
+    assert!(!kept(r#""content":"a","reasoning":"y","refusal":null"#));
+    assert!(!kept(
+        r#""content":"a","reasoning":"y","function_call":null"#
+    ));
+    assert!(!kept(r#""content":"a","reasoning":5"#));
+}
+
+#[test]
+fn unknown_keys_go_and_names_stay() {
+    assert_eq!(
+        dump(
+            r#"[{"role":"user","x":1,"name":"kai","content":"a","task":"t"},{"role":"user","name":3,"content":"b"}]"#,
+            STRING
+        ),
+        r#"[{"role": "user", "content": "a", "name": "kai", "task": "t"}, {"role": "user", "content": "b"}]"#
+    );
+}
+
+#[test]
+fn developer_messages_become_one_system_message() {
+    let messages = r#"[{"role":"system","content":"a"},{"role":"user","content":"u"},{"role":"developer","content":"b"},{"role":"developer","content":""}]"#;
+    let merged = r#"[{"role": "system", "content": "a\n\nb"}, {"role": "user", "content": "u"}]"#;
+    assert_eq!(dump(messages, STRING), merged);
+    assert_eq!(
+        dump(messages, PARTS),
+        merged.replace(r#""u""#, r#"[{"type": "text", "text": "u"}]"#)
+    );
+    assert_eq!(
+        dump(r#"[{"role":"developer","content":"a","name":"n"}]"#, STRING),
+        r#"[{"role": "system", "content": "a", "name": "n"}]"#
+    );
+    // Without a developer message, system messages stay where they are.
+    assert_eq!(
+        dump(
+            r#"[{"role":"user","content":"u"},{"role":"system","content":"a"}]"#,
+            STRING
+        ),
+        r#"[{"role": "user", "content": "u"}, {"role": "system", "content": "a"}]"#
+    );
+    let knows = Preparation {
+        knows_developer: true,
+        ..STRING
+    };
+    assert_eq!(
+        dump(
+            r#"[{"role":"user","content":"u"},{"role":"developer","content":"a"}]"#,
+            knows
+        ),
+        r#"[{"role": "user", "content": "u"}, {"role": "developer", "content": "a", "tools": null}]"#
+    );
+}
+
+#[test]
+fn a_billing_header_goes_from_system_messages_only() {
+    let messages = r#"[{"role":"system","content":[{"type":"text","text":"x-anthropic-billing-header: cch=1;\nrest"},{"type":"text","text":"x-anthropic-billing-header"},"b"]},
+        {"role":"user","content":"x-anthropic-billing-header\nu"}]"#;
+    assert_eq!(
+        dump(messages, STRING),
+        r#"[{"role": "system", "content": "rest\nb"}, {"role": "user", "content": "x-anthropic-billing-header\nu"}]"#
+    );
+}
+
+#[test]
+fn media_is_marked_once() {
+    let image = r#"{"type":"image_url","image_url":{"url":"u"}}"#;
+    let messages = format!(
+        r#"[{{"role":"user","content":[{{"type":"text","text":"a"}},{image},{image}]}},{{"role":"user","content":[{image}]}}]"#
+    );
+    let parts = dump(&messages, PARTS);
+    let marked = format!(
+        r#"{{"type": "text", "text": "a"}}, {{"type": "text", "text": "{MEDIA_TAG}"}}, {{"type": "image"}}, {{"type": "image"}}"#
+    );
+    assert!(parts.contains(&marked), "{parts}");
+    assert_eq!(parts.matches(MEDIA_TAG).count(), 1);
+    // In a string the engine puts placeholders first.
+    assert!(dump(&messages, STRING).contains(&format!("\"{MEDIA_TAG}\\na\"")));
+}
+
+#[test]
+fn the_final_message_is_tagged_where_it_is_continued() {
+    let how = Preparation {
+        continue_final_message: true,
+        ..STRING
+    };
+    assert_eq!(
+        dump(r#"[{"role":"assistant","content":"a "}]"#, how),
+        r#"[{"role": "assistant", "content": "a CONTINUE_FINAL_MESSAGE_TAG "}]"#
+    );
+    let how = Preparation {
+        format: ContentFormat::OpenAi,
+        ..how
+    };
+    assert_eq!(
+        dump(r#"[{"role":"assistant","content":["a","b"]}]"#, how),
+        r#"[{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "bCONTINUE_FINAL_MESSAGE_TAG "}]}]"#
+    );
+}
+
+#[test]
+fn shapes_that_the_engine_refuses_have_no_text() {
+    for messages in [
+        "[1]",
+        "[{}]",
+        r#"[{"role":1}]"#,
+        r#"[{"role":"user","content":1}]"#,
+        r#"[{"role":"user","content":[1]}]"#,
+        r#"[{"role":"user","content":[{"type":"text"}]}]"#,
+        r#"[{"role":"user","content":[{"type":"hologram"}]}]"#,
+        r#"[{"role":"assistant","tool_calls":{}}]"#,
+        r#"[{"role":"assistant","tool_calls":[{}]}]"#,
+        r#"[{"role":"assistant","tool_calls":[{"type":"custom","function":{}}]}]"#,
+    ] {
+        let (Json::Array(read), _) = Json::parse(messages).unwrap() else {
+            panic!("not a list")
+        };
+        assert_eq!(
+            prepare(&read, STRING).unwrap_err(),
+            Unscorable::Invalid,
+            "{messages}"
+        );
+    }
+}

@@ -17,12 +17,21 @@ pub(super) fn read(calls: &Json<'_>) -> Result<Vec<Value>, Unscorable> {
 }
 
 fn read_one(call: &Json<'_>) -> Result<Value, Unscorable> {
-    let function = call.get("function").filter(|f| matches!(f, Json::Object(_))).ok_or(Unscorable::Invalid)?;
-    if call.get("type").is_some_and(|kind| kind.as_str() != Some("function")) {
+    let function = call
+        .get("function")
+        .filter(|f| matches!(f, Json::Object(_)))
+        .ok_or(Unscorable::Invalid)?;
+    if call
+        .get("type")
+        .is_some_and(|kind| kind.as_str() != Some("function"))
+    {
         return Err(Unscorable::Invalid);
     }
     let mut entries = Vec::with_capacity(2);
-    entries.push((Value::from("arguments"), arguments(function.get("arguments"))?));
+    entries.push((
+        Value::from("arguments"),
+        arguments(function.get("arguments"))?,
+    ));
     if let Some(name) = function.get("name") {
         entries.push((Value::from("name"), from_json(name)));
     }

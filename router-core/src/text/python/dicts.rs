@@ -16,7 +16,8 @@ pub(super) fn call_dict(dict: &Value, method: &str, args: &Args<'_>) -> Result<V
         }
         "keys" => Ok(dict.try_iter()?.collect::<Vec<_>>().into()),
         "values" => {
-            let values: Result<Vec<_>, _> = dict.try_iter()?.map(|key| dict.get_item(&key)).collect();
+            let values: Result<Vec<_>, _> =
+                dict.try_iter()?.map(|key| dict.get_item(&key)).collect();
             Ok(values?.into())
         }
         "items" => {
@@ -38,7 +39,11 @@ pub(super) fn call_list(list: &Value, method: &str, args: &Args<'_>) -> Result<V
     match method {
         "count" => {
             let wanted = args.required(0, "value")?;
-            Ok(list.try_iter()?.filter(|item| *item == wanted).count().into())
+            Ok(list
+                .try_iter()?
+                .filter(|item| *item == wanted)
+                .count()
+                .into())
         }
         "index" => {
             let wanted = args.required(0, "value")?;

@@ -34,7 +34,11 @@ fn write_value(out: &mut impl Write, value: &Value, depth: usize) -> fmt::Result
                 out.write_str(if i == 0 { "" } else { ", " })?;
                 write_value(out, &key, depth + 1)?;
                 out.write_str(": ")?;
-                write_value(out, &value.get_item(&key).map_err(|_| fmt::Error)?, depth + 1)?;
+                write_value(
+                    out,
+                    &value.get_item(&key).map_err(|_| fmt::Error)?,
+                    depth + 1,
+                )?;
             }
             out.write_char('}')
         }
@@ -59,7 +63,11 @@ fn write_value(out: &mut impl Write, value: &Value, depth: usize) -> fmt::Result
 
 /// Writes a float as Python does: the shortest digits that read back the same, with an exponent below 1e-4 and from 1e16 on.
 /// `names` are the words for not-a-number and infinity.
-pub(in crate::text) fn write_float(out: &mut impl Write, value: f64, names: [&str; 2]) -> fmt::Result {
+pub(in crate::text) fn write_float(
+    out: &mut impl Write,
+    value: f64,
+    names: [&str; 2],
+) -> fmt::Result {
     let [nan, infinity] = names;
     if value.is_nan() {
         return out.write_str(nan);
@@ -80,7 +88,11 @@ pub(in crate::text) fn write_float(out: &mut impl Write, value: f64, names: [&st
 
 /// Writes a string in quotes as `repr` does.
 fn write_repr(out: &mut impl Write, text: &str) -> fmt::Result {
-    let quote = if text.contains('\'') && !text.contains('"') { '"' } else { '\'' };
+    let quote = if text.contains('\'') && !text.contains('"') {
+        '"'
+    } else {
+        '\''
+    };
     out.write_char(quote)?;
     for letter in text.chars() {
         match letter {

@@ -17,7 +17,9 @@ pub(super) fn call(
             let chars = chars.as_ref().and_then(Value::as_str);
             strip(text, chars, method != "rstrip", method != "lstrip").into()
         }
-        "startswith" | "endswith" => affix(text, &args.required(0, "prefix")?, method == "startswith")?.into(),
+        "startswith" | "endswith" => {
+            affix(text, &args.required(0, "prefix")?, method == "startswith")?.into()
+        }
         "removeprefix" => {
             let prefix = args.required_string(0, "prefix")?;
             text.strip_prefix(as_str(&prefix)?).unwrap_or(text).into()
@@ -35,17 +37,25 @@ pub(super) fn call(
                 Some(separator) => split(text, separator, limit, method == "rsplit"),
             }
         }
-        "splitlines" => split_lines(text, args.get(0, "keepends").is_some_and(|keep| keep.is_true())),
+        "splitlines" => split_lines(
+            text,
+            args.get(0, "keepends").is_some_and(|keep| keep.is_true()),
+        ),
         "partition" | "rpartition" => {
             let separator = args.required_string(0, "sep")?;
             partition(text, as_str(&separator)?, method == "partition")
         }
         "replace" => {
-            let (old, new) = (args.required_string(0, "old")?, args.required_string(1, "new")?);
+            let (old, new) = (
+                args.required_string(0, "old")?,
+                args.required_string(1, "new")?,
+            );
             let limit = args.limit(2, "count")?;
             // Checked ahead of the work: with a long `new` the result can be far longer than its parts.
             let (old, new) = (as_str(&old)?, as_str(&new)?);
-            let grown = text.len().saturating_add(limit.min(text.len() + 1).saturating_mul(new.len()));
+            let grown = text
+                .len()
+                .saturating_add(limit.min(text.len() + 1).saturating_mul(new.len()));
             state.consume_fuel((grown / 64) as u64)?;
             text.replacen(old, new, limit).into()
         }
@@ -60,7 +70,11 @@ pub(super) fn call(
         }
         "zfill" | "ljust" | "rjust" | "center" => pad(text, method, args)?.into(),
         "format" => format(text, args)?.into(),
-        _ => return case(text, method).or_else(|| class(text, method).map(Value::from)).ok_or_else(|| ErrorKind::UnknownMethod.into()),
+        _ => {
+            return case(text, method)
+                .or_else(|| class(text, method).map(Value::from))
+                .ok_or_else(|| ErrorKind::UnknownMethod.into());
+        }
     };
     Ok(value)
 }
@@ -75,19 +89,41 @@ fn is_space(letter: char) -> bool {
 }
 
 /// `str.strip` and its one-sided forms; `chars` is a set of characters, white space where `None`.
-pub(in crate::text) fn strip<'a>(text: &'a str, chars: Option<&str>, left: bool, right: bool) -> &'a str {
-    let drop = |letter: char| chars.map_or_else(|| is_space(letter), |chars| chars.contains(letter));
-    let text = if left { text.trim_start_matches(drop) } else { text };
-    if right { text.trim_end_matches(drop) } else { text }
+pub(in crate::text) fn strip<'a>(
+    text: &'a str,
+    chars: Option<&str>,
+    left: bool,
+    right: bool,
+) -> &'a str {
+    let drop =
+        |letter: char| chars.map_or_else(|| is_space(letter), |chars| chars.contains(letter));
+    let text = if left {
+        text.trim_start_matches(drop)
+    } else {
+        text
+    };
+    if right {
+        text.trim_end_matches(drop)
+    } else {
+        text
+    }
 }
 
 fn affix(text: &str, affix: &Value, start: bool) -> Result<bool, Error> {
     if let Some(affix) = affix.as_str() {
-        return Ok(if start { text.starts_with(affix) } else { text.ends_with(affix) });
+        return Ok(if start {
+            text.starts_with(affix)
+        } else {
+            text.ends_with(affix)
+        });
     }
     for one in affix.try_iter()? {
         let one = as_str(&one)?;
-        if if start { text.starts_with(one) } else { text.ends_with(one) } {
+        if if start {
+            text.starts_with(one)
+        } else {
+            text.ends_with(one)
+        } {
             return Ok(true);
         }
     }
@@ -141,7 +177,11 @@ fn split_space(text: &str, limit: usize, from_right: bool) -> Value {
 
 fn split_lines(text: &str, keep_ends: bool) -> Value {
     let is_end = |c: char| {
-        matches!(c, '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}')
+        matches!(
+            c,
+            '\n' | '\r' | '\u{b}' | '\u{c}' | '\u{1c}'
+                ..='\u{1e}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
     };
     let mut lines = Vec::new();
     let mut rest = text;
@@ -150,18 +190,29 @@ fn split_lines(text: &str, keep_ends: bool) -> Value {
             None => (rest.len(), rest.len()),
             Some(at) => {
                 let tail = rest.get(at..).unwrap_or_default();
-                let width = if tail.starts_with("\r\n") { 2 } else { tail.chars().next().map_or(0, char::len_utf8) };
+                let width = if tail.starts_with("\r\n") {
+                    2
+                } else {
+                    tail.chars().next().map_or(0, char::len_utf8)
+                };
                 (at, at + width)
             }
         };
-        lines.push(rest.get(..if keep_ends { end } else { line }).unwrap_or_default());
+        lines.push(
+            rest.get(..if keep_ends { end } else { line })
+                .unwrap_or_default(),
+        );
         rest = rest.get(end..).unwrap_or_default();
     }
     list(lines.into_iter())
 }
 
 fn partition(text: &str, separator: &str, first: bool) -> Value {
-    let cut = if first { text.split_once(separator) } else { text.rsplit_once(separator) };
+    let cut = if first {
+        text.split_once(separator)
+    } else {
+        text.rsplit_once(separator)
+    };
     let parts = match cut {
         Some((before, after)) => [before, separator, after],
         None if first => [text, "", ""],
@@ -184,11 +235,18 @@ fn join(items: &Value, separator: &str) -> Result<String, Error> {
 fn find(text: &str, method: &str, args: &Args<'_>) -> Result<Value, Error> {
     let needle = args.required_string(0, "sub")?;
     let needle = as_str(&needle)?;
-    let found = if method.starts_with('r') { text.rfind(needle) } else { text.find(needle) };
+    let found = if method.starts_with('r') {
+        text.rfind(needle)
+    } else {
+        text.find(needle)
+    };
     match found {
         Some(at) => Ok(text.get(..at).unwrap_or_default().chars().count().into()),
         None if method.ends_with("find") => Ok((-1).into()),
-        None => Err(Error::new(ErrorKind::InvalidOperation, "substring not found")),
+        None => Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "substring not found",
+        )),
     }
 }
 
@@ -211,7 +269,11 @@ fn pad(text: &str, method: &str, args: &Args<'_>) -> Result<String, Error> {
         // CPython puts the odd one to the left if the width is odd.
         _ => missing / 2 + (missing & width & 1),
     };
-    Ok(format!("{}{text}{}", fill.repeat(left), fill.repeat(missing - left)))
+    Ok(format!(
+        "{}{text}{}",
+        fill.repeat(left),
+        fill.repeat(missing - left)
+    ))
 }
 
 /// `str.format` with plain fields: `{}`, `{0}`, `{name}`, and doubled braces.
@@ -230,17 +292,22 @@ fn format(text: &str, args: &Args<'_>) -> Result<String, Error> {
             formatted.push('}');
             rest = after;
         } else {
-            let (field, after) =
-                from.strip_prefix('{').and_then(|field| field.split_once('}')).ok_or_else(unsupported)?;
+            let (field, after) = from
+                .strip_prefix('{')
+                .and_then(|field| field.split_once('}'))
+                .ok_or_else(unsupported)?;
             let value = if field.is_empty() {
                 next += 1;
                 args.positional.get(next - 1).cloned()
             } else if let Ok(index) = field.parse::<usize>() {
                 args.positional.get(index).cloned()
             } else {
-                args.keywords.as_ref().and_then(|keywords| keywords.peek::<Value>(field).ok())
+                args.keywords
+                    .as_ref()
+                    .and_then(|keywords| keywords.peek::<Value>(field).ok())
             };
-            write_str(&mut formatted, &value.ok_or_else(unsupported)?).map_err(|_| unsupported())?;
+            write_str(&mut formatted, &value.ok_or_else(unsupported)?)
+                .map_err(|_| unsupported())?;
             rest = after;
         }
     }
@@ -255,15 +322,21 @@ fn case(text: &str, method: &str) -> Option<Value> {
         "lower" | "casefold" => text.to_lowercase(),
         "capitalize" => {
             let mut letters = text.chars();
-            let first: String = letters.next().map(|c| c.to_uppercase().collect()).unwrap_or_default();
+            let first: String = letters
+                .next()
+                .map(|c| c.to_uppercase().collect())
+                .unwrap_or_default();
             first + &letters.as_str().to_lowercase()
         }
         "title" => {
             let mut inside = false;
             text.chars()
                 .flat_map(|c| {
-                    let cased: Vec<char> =
-                        if inside { c.to_lowercase().collect() } else { c.to_uppercase().collect() };
+                    let cased: Vec<char> = if inside {
+                        c.to_lowercase().collect()
+                    } else {
+                        c.to_uppercase().collect()
+                    };
                     inside = c.is_alphabetic();
                     cased
                 })
@@ -272,7 +345,11 @@ fn case(text: &str, method: &str) -> Option<Value> {
         "swapcase" => text
             .chars()
             .flat_map(|c| {
-                if c.is_uppercase() { c.to_lowercase().collect::<Vec<_>>() } else { c.to_uppercase().collect() }
+                if c.is_uppercase() {
+                    c.to_lowercase().collect::<Vec<_>>()
+                } else {
+                    c.to_uppercase().collect()
+                }
             })
             .collect(),
         _ => return None,

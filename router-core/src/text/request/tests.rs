@@ -20,8 +20,13 @@ fn null_counts_as_absent() {
     );
     assert_eq!(request.model, None);
     assert!(!request.stream);
-    assert_eq!((request.load_units, request.max_tokens, &request.cache_salt), (1, None, &None));
-    assert!(matches!(&request.input, Ok(Input::Chat(chat)) if chat.add_generation_prompt && chat.tools == Json::Null));
+    assert_eq!(
+        (request.load_units, request.max_tokens, &request.cache_salt),
+        (1, None, &None)
+    );
+    assert!(
+        matches!(&request.input, Ok(Input::Chat(chat)) if chat.add_generation_prompt && chat.tools == Json::Null)
+    );
 }
 
 #[test]
@@ -31,7 +36,10 @@ fn simple_fields_are_read_and_borrow() {
     );
     assert!(matches!(request.model, Some(Cow::Borrowed("m"))));
     assert!(matches!(request.cache_salt, Some(Cow::Borrowed("s"))));
-    assert_eq!((request.stream, request.load_units, request.max_tokens), (true, 3, Some(16)));
+    assert_eq!(
+        (request.stream, request.load_units, request.max_tokens),
+        (true, 3, Some(16))
+    );
 }
 
 #[test]
@@ -43,7 +51,13 @@ fn a_byte_order_mark_is_passed_over() {
 #[test]
 fn bodies_that_are_no_request_are_errors() {
     let error = |body: &[u8]| parse(Api::Chat, body).unwrap_err();
-    for body in [&b""[..], b"hello", b"{\"model\":\"m\"", b"{\"model\":\"m\",}", b"{} x"] {
+    for body in [
+        &b""[..],
+        b"hello",
+        b"{\"model\":\"m\"",
+        b"{\"model\":\"m\",}",
+        b"{} x",
+    ] {
         assert!(matches!(error(body), BodyError::Json(_)), "{body:?}");
     }
     for body in [&b"[]"[..], b"\"m\"", b"null", b"3"] {
@@ -70,33 +84,76 @@ fn wrong_types_elsewhere_leave_a_request_without_prompt() {
 #[test]
 fn fields_that_change_the_prompt_unpredictably_are_named() {
     for (body, reason) in [
-        (r#"{"messages":[],"chat_template":"x"}"#, Unscorable::RequestTemplate),
-        (r#"{"messages":[],"chat_template_kwargs":{"chat_template":"x"}}"#, Unscorable::RequestTemplate),
-        (r#"{"messages":[],"truncate_prompt_tokens":5}"#, Unscorable::Truncation),
-        (r#"{"messages":[],"prompt_logprobs":0}"#, Unscorable::NoCacheRead),
-        (r#"{"messages":[],"kv_transfer_params":{"prompt_token_ids":[1]}}"#, Unscorable::ForwardedTokens),
-        (r#"{"messages":[{"content":"\ud83d"}]}"#, Unscorable::LoneSurrogate),
+        (
+            r#"{"messages":[],"chat_template":"x"}"#,
+            Unscorable::RequestTemplate,
+        ),
+        (
+            r#"{"messages":[],"chat_template_kwargs":{"chat_template":"x"}}"#,
+            Unscorable::RequestTemplate,
+        ),
+        (
+            r#"{"messages":[],"truncate_prompt_tokens":5}"#,
+            Unscorable::Truncation,
+        ),
+        (
+            r#"{"messages":[],"prompt_logprobs":0}"#,
+            Unscorable::NoCacheRead,
+        ),
+        (
+            r#"{"messages":[],"kv_transfer_params":{"prompt_token_ids":[1]}}"#,
+            Unscorable::ForwardedTokens,
+        ),
+        (
+            r#"{"messages":[{"content":"\ud83d"}]}"#,
+            Unscorable::LoneSurrogate,
+        ),
     ] {
         assert_eq!(chat(body).input.unwrap_err(), reason, "{body}");
     }
     assert!(chat(r#"{"messages":[],"user":"u-\udcad"}"#).input.is_ok());
     let embeds = parse(Api::Completions, br#"{"prompt_embeds":"AA"}"#).unwrap();
     assert_eq!(embeds.input.unwrap_err(), Unscorable::Embeddings);
-    let messages = parse(Api::Messages, br#"{"model":"m","max_tokens":5,"messages":[{"content":"\ud83d"}],"stream":true}"#).unwrap();
+    let messages = parse(
+        Api::Messages,
+        br#"{"model":"m","max_tokens":5,"messages":[{"content":"\ud83d"}],"stream":true}"#,
+    )
+    .unwrap();
     assert_eq!((messages.max_tokens, messages.stream), (Some(5), true));
     assert_eq!(messages.input.unwrap_err(), Unscorable::Api);
 }
 
 #[test]
 fn completion_prompts_come_in_four_forms() {
-    assert_eq!(prompts(r#"{"prompt":"a"}"#), (vec![Given::Text("a".into())], 1));
+    assert_eq!(
+        prompts(r#"{"prompt":"a"}"#),
+        (vec![Given::Text("a".into())], 1)
+    );
     assert_eq!(
         prompts(r#"{"prompt":["a","b","c"],"n":2}"#),
-        (vec![Given::Text("a".into()), Given::Text("b".into()), Given::Text("c".into())], 6)
+        (
+            vec![
+                Given::Text("a".into()),
+                Given::Text("b".into()),
+                Given::Text("c".into())
+            ],
+            6
+        )
     );
-    assert_eq!(prompts(r#"{"prompt":[1,2]}"#), prompts(r#"{"prompt":[[1,2]]}"#));
+    assert_eq!(
+        prompts(r#"{"prompt":[1,2]}"#),
+        prompts(r#"{"prompt":[[1,2]]}"#)
+    );
     assert_eq!(prompts(r#"{"prompt":[[1],[2]]}"#).1, 2);
-    for bad in ["[]", "{}", "[1,\"a\"]", "[-1]", "[1.5]", "[4294967296]", "[[],{}]"] {
+    for bad in [
+        "[]",
+        "{}",
+        "[1,\"a\"]",
+        "[-1]",
+        "[1.5]",
+        "[4294967296]",
+        "[[],{}]",
+    ] {
         let body = format!("{{\"prompt\":{bad}}}");
         let request = parse(Api::Completions, body.as_bytes()).unwrap();
         assert_eq!(request.input.unwrap_err(), Unscorable::Invalid, "{bad}");
@@ -105,7 +162,10 @@ fn completion_prompts_come_in_four_forms() {
 
 #[test]
 fn claimed_load_is_bounded() {
-    assert_eq!(chat(r#"{"messages":[],"n":1000000000000}"#).load_units, MAX_LOAD_UNITS);
+    assert_eq!(
+        chat(r#"{"messages":[],"n":1000000000000}"#).load_units,
+        MAX_LOAD_UNITS
+    );
     assert_eq!(chat(r#"{"messages":[],"n":0}"#).load_units, 1);
     assert_eq!(chat(r#"{"messages":[],"n":-5}"#).load_units, 1);
 }

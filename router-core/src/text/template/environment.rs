@@ -2,7 +2,9 @@
 
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{StringInput, ValueKind};
-use minijinja::{AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value};
+use minijinja::{
+    AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
+};
 
 use super::FUEL;
 use crate::text::{python, tojson};
@@ -10,7 +12,11 @@ use crate::text::{python, tojson};
 /// An environment without templates.
 pub(super) fn new() -> Environment<'static> {
     let mut environment = Environment::new();
-    if let Ok(syntax) = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build() {
+    if let Ok(syntax) = SyntaxConfig::builder()
+        .trim_blocks(true)
+        .lstrip_blocks(true)
+        .build()
+    {
         environment.set_syntax(syntax);
     }
     environment.set_debug(false);
@@ -45,7 +51,10 @@ fn raise_exception(message: &Value) -> Result<Value, Error> {
 }
 
 /// `trim`, with Python's idea of white space.
-#[expect(clippy::needless_pass_by_value, reason = "the template engine passes arguments by value")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the template engine passes arguments by value"
+)]
 fn trim(text: StringInput<'_>, chars: Option<StringInput<'_>>) -> Value {
     let chars = chars.as_ref().map(StringInput::as_str);
     Value::from(python::strip(text.as_str(), chars, true, true))

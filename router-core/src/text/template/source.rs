@@ -47,7 +47,9 @@ mod tests {
     #[test]
     fn only_whole_generation_tags_are_replaced() {
         assert_eq!(
-            adapt("{%- generation -%}a{% endgeneration %}\r\n{% if generation %}{{ '{% x' }}{% endif %}"),
+            adapt(
+                "{%- generation -%}a{% endgeneration %}\r\n{% if generation %}{{ '{% x' }}{% endif %}"
+            ),
             "{%- with -%}a{% endwith %}\n{% if generation %}{{ '{% x' }}{% endif %}"
         );
     }

@@ -4,11 +4,17 @@ use crate::text::value::from_json;
 
 fn render_with(source: &str, json: &str) -> Result<String, Unscorable> {
     let template = ChatTemplate::compile(source, None).unwrap();
-    let (Json::Object(entries), _) = Json::parse(json).unwrap() else { panic!("no object") };
-    let variables =
-        entries.iter().map(|(name, value)| (name.as_ref().into(), from_json(value))).collect();
+    let (Json::Object(entries), _) = Json::parse(json).unwrap() else {
+        panic!("no object")
+    };
+    let variables = entries
+        .iter()
+        .map(|(name, value)| (name.as_ref().into(), from_json(value)))
+        .collect();
     let now = LocalTime::from_date(2024, 7, 26);
-    template.render(Variables(variables), now).map(|bytes| String::from_utf8(bytes).unwrap())
+    template
+        .render(Variables(variables), now)
+        .map(|bytes| String::from_utf8(bytes).unwrap())
 }
 
 fn render(source: &str) -> String {
@@ -20,32 +26,101 @@ fn rendering_agrees_with_jinja2() {
     // Each right side was printed by Jinja2 3.1.6 with the engine's settings.
     for (source, expected) in [
         ("{% if true %}\n  a\n  {% endif %}\nb\n", "  a\nb"),
-        ("{{ m[0].content | trim }}|{{ m[-1].role }}|{{ m[1:][0].role }}|{{ m[::-1][1].role }}", "a|x|x|user"),
-        ("{% for x in m[::-1] %}{{ loop.index0 }}{{ x.role }}{{ loop.last }}{% endfor %}", "0xFalse1userTrue"),
-        ("{{ m[0].nope }}|{{ nope }}|{{ nope is defined }}|{{ m[0].nope is undefined }}", "||False|True"),
-        ("{{ none }} {{ true }} {{ 1.0 }} {{ 1e3 }} {{ [1, 'a'] }} {{ {'k': none} }}", "None True 1.0 1000.0 [1, 'a'] {'k': None}"),
-        ("{{ 'a' is sequence }}{{ d is sequence }}{{ m[1:] is sequence }}{{ 1 is sequence }}", "TrueTrueTrueFalse"),
-        ("{{ none is iterable }}{{ 'a' is iterable }}{{ m is iterable }}", "FalseTrueTrue"),
-        ("{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}", "b=1;items=2;"),
-        ("{{ d['items'] }} {{ d.items is defined }} {{ d.get('b') }} {{ d | length }}", "2 True 1 2"),
+        (
+            "{{ m[0].content | trim }}|{{ m[-1].role }}|{{ m[1:][0].role }}|{{ m[::-1][1].role }}",
+            "a|x|x|user",
+        ),
+        (
+            "{% for x in m[::-1] %}{{ loop.index0 }}{{ x.role }}{{ loop.last }}{% endfor %}",
+            "0xFalse1userTrue",
+        ),
+        (
+            "{{ m[0].nope }}|{{ nope }}|{{ nope is defined }}|{{ m[0].nope is undefined }}",
+            "||False|True",
+        ),
+        (
+            "{{ none }} {{ true }} {{ 1.0 }} {{ 1e3 }} {{ [1, 'a'] }} {{ {'k': none} }}",
+            "None True 1.0 1000.0 [1, 'a'] {'k': None}",
+        ),
+        (
+            "{{ 'a' is sequence }}{{ d is sequence }}{{ m[1:] is sequence }}{{ 1 is sequence }}",
+            "TrueTrueTrueFalse",
+        ),
+        (
+            "{{ none is iterable }}{{ 'a' is iterable }}{{ m is iterable }}",
+            "FalseTrueTrue",
+        ),
+        (
+            "{% for k, v in d.items() %}{{ k }}={{ v }};{% endfor %}",
+            "b=1;items=2;",
+        ),
+        (
+            "{{ d['items'] }} {{ d.items is defined }} {{ d.get('b') }} {{ d | length }}",
+            "2 True 1 2",
+        ),
         ("{{ m[1]['items'] | tojson }}", "[1, 2.0, null]"),
         ("{{ '<&>' | tojson }}{{ '<&>' }}", "\"<&>\"<&>"),
-        ("{% set ns = namespace(x=0) %}{% for i in range(3) %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}", "3"),
-        ("{% set x = 1 %}{% for i in range(2) %}{% set x = 2 %}{% endfor %}{{ x }}", "1"),
-        ("{% for i in range(5) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}", "02"),
-        ("{% macro f(a, b='z') %}<{{ a }}{{ b }}>{% endmacro %}{{ f('x') }}{{ f('x', b='y') }}", "<xz><xy>"),
-        ("{{ m | selectattr('role', 'equalto', 'user') | map(attribute='content') | map('trim') | join('\\n') }}", "a"),
-        ("{{ 'a' ~ 1 ~ none }}{{ 'ab' * 2 }}{{ 7 // 2 }}{{ 7 / 2 }}{{ -7 % 3 }}{{ 2 ** 3 }}", "a1Noneabab33.528"),
-        ("{{ 'b' in 'abc' }}{{ 'b' in d }}{{ 'z' not in d }}{{ 1 in [1] }}", "TrueTrueTrueTrue"),
-        ("{{ not x is defined }}{{ 1 < 2 < 3 }}{{ '1' if none else '2' }}{{ (none or 'q') }}", "TrueTrue2q"),
-        ("{%- generation %}{% set q = 1 %}a{{ q }}{% endgeneration -%}\n b{{ q }}", "a1b"),
+        (
+            "{% set ns = namespace(x=0) %}{% for i in range(3) %}{% set ns.x = ns.x + i %}{% endfor %}{{ ns.x }}",
+            "3",
+        ),
+        (
+            "{% set x = 1 %}{% for i in range(2) %}{% set x = 2 %}{% endfor %}{{ x }}",
+            "1",
+        ),
+        (
+            "{% for i in range(5) %}{% if i == 1 %}{% continue %}{% elif i == 3 %}{% break %}{% endif %}{{ i }}{% endfor %}",
+            "02",
+        ),
+        (
+            "{% macro f(a, b='z') %}<{{ a }}{{ b }}>{% endmacro %}{{ f('x') }}{{ f('x', b='y') }}",
+            "<xz><xy>",
+        ),
+        (
+            "{{ m | selectattr('role', 'equalto', 'user') | map(attribute='content') | map('trim') | join('\\n') }}",
+            "a",
+        ),
+        (
+            "{{ 'a' ~ 1 ~ none }}{{ 'ab' * 2 }}{{ 7 // 2 }}{{ 7 / 2 }}{{ -7 % 3 }}{{ 2 ** 3 }}",
+            "a1Noneabab33.528",
+        ),
+        (
+            "{{ 'b' in 'abc' }}{{ 'b' in d }}{{ 'z' not in d }}{{ 1 in [1] }}",
+            "TrueTrueTrueTrue",
+        ),
+        (
+            "{{ not x is defined }}{{ 1 < 2 < 3 }}{{ '1' if none else '2' }}{{ (none or 'q') }}",
+            "TrueTrue2q",
+        ),
+        (
+            "{%- generation %}{% set q = 1 %}a{{ q }}{% endgeneration -%}\n b{{ q }}",
+            "a1b",
+        ),
         ("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
-        ("{{ \"a\\tb\\x41\\u00e9\\d\" }}{{ 'it\\'s' }}", "a\tbAé\\dit's"),
-        ("{# c #}{{ '{% raw %}' }}{% raw %}{{ x }}{% endraw %}", "{% raw %}{{ x }}"),
-        ("{{ 'x' | default('y') }}{{ nope | default('y') }}{{ none | default('y') }}{{ '' | default('y', true) }}", "xyNoney"),
-        ("{{ [3, 1] | sort }}{{ [1, 2] | first }}{{ [1, 2] | last }}{{ 'aB' | upper }}{{ 5 | string + '' }}", "[1, 3]12AB5"),
-        ("{{ m[0].content.strip() ~ 'x' if m[0].content is string else 'n' }}", "ax"),
-        ("{{ loop is defined }}{% for a in [1] %}{{ loop.previtem is defined }}{% else %}e{% endfor %}", "FalseFalse"),
+        (
+            "{{ \"a\\tb\\x41\\u00e9\\d\" }}{{ 'it\\'s' }}",
+            "a\tbAé\\dit's",
+        ),
+        (
+            "{# c #}{{ '{% raw %}' }}{% raw %}{{ x }}{% endraw %}",
+            "{% raw %}{{ x }}",
+        ),
+        (
+            "{{ 'x' | default('y') }}{{ nope | default('y') }}{{ none | default('y') }}{{ '' | default('y', true) }}",
+            "xyNoney",
+        ),
+        (
+            "{{ [3, 1] | sort }}{{ [1, 2] | first }}{{ [1, 2] | last }}{{ 'aB' | upper }}{{ 5 | string + '' }}",
+            "[1, 3]12AB5",
+        ),
+        (
+            "{{ m[0].content.strip() ~ 'x' if m[0].content is string else 'n' }}",
+            "ax",
+        ),
+        (
+            "{{ loop is defined }}{% for a in [1] %}{{ loop.previtem is defined }}{% else %}e{% endfor %}",
+            "FalseFalse",
+        ),
     ] {
         assert_eq!(render(source), expected, "{source}");
     }
@@ -53,19 +128,36 @@ fn rendering_agrees_with_jinja2() {
 
 #[test]
 fn exceptions_of_the_template_leave_no_text() {
-    for source in ["{{ raise_exception('no') }}", "{{ nope.x }}", "{{ 'a' + 1 }}", "{{ x() }}", "{{ 'a'.nope() }}"] {
-        assert_eq!(render_with(source, "{}"), Err(Unscorable::Template), "{source}");
+    for source in [
+        "{{ raise_exception('no') }}",
+        "{{ nope.x }}",
+        "{{ 'a' + 1 }}",
+        "{{ x() }}",
+        "{{ 'a'.nope() }}",
+    ] {
+        assert_eq!(
+            render_with(source, "{}"),
+            Err(Unscorable::Template),
+            "{source}"
+        );
     }
 }
 
 #[test]
 fn work_and_output_are_bounded() {
-    let endless = "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
+    let endless =
+        "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
     assert_eq!(render_with(endless, "{}"), Err(Unscorable::Limit));
     let long = "{% for a in range(40) %}{{ 'xxxxxxxxxx' * 100000 }}{% endfor %}";
     assert_eq!(render_with(long, "{}"), Err(Unscorable::Limit));
-    assert_eq!(render_with("{{ 'x' * 100000000000 }}", "{}"), Err(Unscorable::Limit));
-    assert_eq!(render_with("{{ ('x' * 1000000).replace('', 'y' * 100000) }}", "{}"), Err(Unscorable::Limit));
+    assert_eq!(
+        render_with("{{ 'x' * 100000000000 }}", "{}"),
+        Err(Unscorable::Limit)
+    );
+    assert_eq!(
+        render_with("{{ ('x' * 1000000).replace('', 'y' * 100000) }}", "{}"),
+        Err(Unscorable::Limit)
+    );
 }
 
 #[test]

@@ -5,7 +5,11 @@ use super::super::call_method;
 fn eval(expression: &str) -> String {
     let mut env = Environment::new();
     env.set_unknown_method_callback(call_method);
-    let value = env.compile_expression(expression).unwrap().eval(()).unwrap();
+    let value = env
+        .compile_expression(expression)
+        .unwrap()
+        .eval(())
+        .unwrap();
     let mut out = String::new();
     super::write_str(&mut out, &value).unwrap();
     out
@@ -18,7 +22,10 @@ fn methods_answer_as_in_python() {
         (r"'  a\x1f '.strip()", "a"),
         (r"'xxaxx'.lstrip('x')", "axx"),
         (r"'\n\na\n'.strip('\n')", "a"),
-        (r"'a</think>b</think>c'.split('</think>')", "['a', 'b', 'c']"),
+        (
+            r"'a</think>b</think>c'.split('</think>')",
+            "['a', 'b', 'c']",
+        ),
         (r"'a</think>b'.split('</think>')[-1]", "b"),
         (r"'a,b,c'.split(',', 1)", "['a', 'b,c']"),
         (r"'a,b,c'.split(',', maxsplit=1)", "['a', 'b,c']"),
