@@ -13,7 +13,7 @@ use crate::replay;
 #[command(after_help = "Example:
   prefixway replay --model-dir capture/model --events capture/events.jsonl --requests capture/requests.jsonl")]
 pub struct Args {
-    /// Model folder: tokenizer.json, tokenizer_config.json, chat_template.jinja
+    /// Model folder as on a hub: tokenizer, its configuration, chat template
     #[arg(long, value_name = "DIR")]
     model_dir: PathBuf,
     /// Captured events, one ZMQ message a line
