@@ -1,11 +1,15 @@
 //! Several VMs over one shared data.
 
+mod registry;
 pub(crate) mod world;
 
 use proptest::prelude::*;
 use world::World;
 
-use super::{LEASE_MS, MAX_ITEMS_PER_TICK, RING_DELTAS, SharedData, sweeper::MAX_KEYS_PER_TICK};
+use super::{
+    Action, LEASE_MS, MAX_ITEMS_PER_TICK, RING_DELTAS, SharedData, SharedError, Value,
+    sweeper::MAX_KEYS_PER_TICK,
+};
 
 /// Everybody ticks every 10 ms, with a change now and then.
 fn run(world: &World, ticks: u64, publish_every: u64) {
@@ -158,16 +162,65 @@ fn a_vm_that_lags_beyond_the_ring_keeps_its_copy_until_it_has_another() {
     world.settle();
 }
 
+/// Runs something once, just before the head is written.
+struct BeforeHead<'a, F: Fn()> {
+    memory: &'a world::Memory,
+    run: F,
+    has_run: std::cell::Cell<bool>,
+}
+
+impl<F: Fn()> SharedData for BeforeHead<'_, F> {
+    fn get(&self, key: &str) -> Result<Option<Value>, SharedError> {
+        self.memory.get(key)
+    }
+
+    fn set(&self, key: &str, value: &[u8], cas: Option<u32>) -> Result<(), SharedError> {
+        if key.ends_with("/head") && !self.has_run.replace(true) {
+            (self.run)();
+        }
+        self.memory.set(key, value, cas)
+    }
+}
+
+#[test]
+fn a_leader_that_stalls_between_reading_and_writing_the_head_is_demoted() {
+    let world = World::new(2, 8);
+    run(&world, 100, 2);
+    let old = world.leaders()[0];
+    let stalled = BeforeHead {
+        memory: &world.memory,
+        run: || {
+            world.now.set(world.now.get() + LEASE_MS + 300);
+            for _ in 0..20 {
+                world.now.set(world.now.get() + 10);
+                world.tick(1 - old, 64);
+            }
+        },
+        has_run: std::cell::Cell::new(false),
+    };
+    let woken = world.now.get() + 300;
+    let (_, actions) = world.vms[old]
+        .borrow_mut()
+        .member
+        .tick(woken, &stalled)
+        .unwrap();
+    assert!(stalled.has_run.get());
+    assert_eq!(actions, [Action::Close]);
+    assert_eq!(world.leaders(), [1 - old]);
+    *world.streams[old].borrow_mut() = None;
+    world.settle();
+}
+
 #[test]
 fn host_calls_per_tick_are_bounded() {
     struct Counting<'a>(&'a world::Memory, std::cell::Cell<usize>);
     impl SharedData for Counting<'_> {
-        fn get(&self, key: &str) -> Result<Option<super::Value>, super::SharedError> {
+        fn get(&self, key: &str) -> Result<Option<Value>, SharedError> {
             self.1
                 .set(self.1.get() + usize::from(key.contains("/seg/") || key.contains("/sets/")));
             self.0.get(key)
         }
-        fn set(&self, key: &str, value: &[u8], cas: Option<u32>) -> Result<(), super::SharedError> {
+        fn set(&self, key: &str, value: &[u8], cas: Option<u32>) -> Result<(), SharedError> {
             self.1.set(
                 self.1.get()
                     + usize::from(
