@@ -113,9 +113,12 @@ impl Reader {
 
     fn follow(&mut self, head: &Head, shared: &impl SharedData, changed: &mut Changed) {
         while self.snapshot.version < head.version && changed.deltas.len() < MAX_DELTAS_PER_TICK {
-            let Some(delta) =
-                read_delta(head.term.0, self.snapshot.version + 1, &self.keys, shared)
-            else {
+            let Some(delta) = read_delta(
+                head.term.0,
+                self.snapshot.version.saturating_add(1),
+                &self.keys,
+                shared,
+            ) else {
                 self.is_behind = true;
                 return;
             };
