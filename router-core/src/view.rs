@@ -35,7 +35,7 @@ pub struct ViewConfig {
     pub gateway: String,
     /// Random number of this VM.
     pub nonce: u64,
-    /// Budget of all tables together.
+    /// Budget of all tables together; while a copy is replaced by another, both are held.
     pub max_bytes: usize,
 }
 
