@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use prefixway_wasm_tests::Rig;
-use prefixway_wasm_tests::rig::{DESTINATION, chat};
+use prefixway_wasm_tests::rig::{DESTINATION, ENGINES, chat};
 
 #[test]
 fn other_requests_pass_untouched_and_unbuffered() {
@@ -128,10 +128,7 @@ fn unknown_models_pass_and_are_counted() {
 #[test]
 fn bodies_may_come_in_pieces_and_up_to_the_limit() {
     let config = r#"{"indexers":["prefixway_indexer"],"limits":{"max_body_bytes":4096}}"#;
-    let mut rig = Rig::with(
-        config,
-        prefixway_wasm_tests::Indexer::new(&prefixway_wasm_tests::rig::ENGINES),
-    );
+    let mut rig = Rig::with(config, prefixway_wasm_tests::Indexer::new(&ENGINES));
     let body = chat("pieces", 900);
     let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
     let mut request = rig.host.vm(1).request(&headers);
@@ -155,6 +152,25 @@ fn bodies_may_come_in_pieces_and_up_to_the_limit() {
             .metric("prefixway_decisions_total.reason=too_large"),
         1
     );
+    rig.assert_healthy();
+}
+
+#[test]
+fn a_body_that_ends_with_trailers_is_decided_there() {
+    let mut rig = Rig::new();
+    let body = chat("trailers", 300);
+    rig.indexer.store(&[1], &body);
+    rig.settle();
+    let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
+    let outcome = rig
+        .host
+        .vm(1)
+        .request(&headers)
+        .chunk(&body)
+        .end_with_trailers();
+    assert!(outcome.forwarded);
+    assert_eq!(outcome.header(DESTINATION).map(first_of), Some(ENGINES[1]));
+    assert_eq!(outcome.body, body.as_bytes());
     rig.assert_healthy();
 }
 
