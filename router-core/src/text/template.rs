@@ -70,11 +70,12 @@ impl ChatTemplate {
         self.knows_developer
     }
 
-    /// Renders the template; the result is UTF-8.
+    /// Renders the template; the result is UTF-8. `capacity` is about how long it will be.
     pub(super) fn render(
         &self,
         mut variables: Variables,
         now: LocalTime,
+        capacity: usize,
     ) -> Result<Vec<u8>, Unscorable> {
         if self.tells_time {
             let tell = move |format: &str| now.strftime(format);
@@ -85,7 +86,7 @@ impl ChatTemplate {
             .get_template(NAME)
             .map_err(|_| Unscorable::Template)?;
         let mut out = Limited {
-            bytes: Vec::with_capacity(4096),
+            bytes: Vec::with_capacity(capacity.min(MAX_PROMPT_BYTES)),
             full: false,
         };
         match template.render_captured_to(Value::from_object(variables), &mut out) {

@@ -13,7 +13,7 @@ fn render_with(source: &str, json: &str) -> Result<String, Unscorable> {
         .collect();
     let now = LocalTime::from_date(2024, 7, 26);
     template
-        .render(Variables(variables), now)
+        .render(Variables(variables), now, 0)
         .map(|bytes| String::from_utf8(bytes).unwrap())
 }
 
