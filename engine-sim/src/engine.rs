@@ -12,7 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::config::{ConfigError, EngineConfig};
+use crate::config::{ConfigError, EngineConfig, EventsConfig};
 use crate::events::Lora;
 use crate::events::publisher::{Publisher, PublisherError};
 use crate::http;
@@ -97,6 +97,14 @@ pub struct EngineStats {
     pub connections: usize,
 }
 
+/// Publisher settings with the ports that were really bound, for restarts on the same endpoints.
+#[derive(Debug)]
+pub(crate) struct ResolvedEvents {
+    pub(crate) config: EventsConfig,
+    /// Whether the configured endpoint meant to bind; the resolved one doesn't tell.
+    binds: bool,
+}
+
 /// What the HTTP handlers and the scheduler loop share.
 #[derive(Debug)]
 pub(crate) struct Shared {
@@ -105,6 +113,7 @@ pub(crate) struct Shared {
     pub(crate) tokenizer: Tokenizer,
     pub(crate) template: Template,
     pub(crate) fault: watch::Sender<Fault>,
+    pub(crate) events: Option<ResolvedEvents>,
     metrics: Mutex<Metrics>,
     publisher: Mutex<Option<Publisher>>,
     commands: mpsc::Sender<Command>,
@@ -137,6 +146,16 @@ pub async fn start(config: EngineConfig) -> Result<Engine, EngineError> {
     let publisher = events
         .map(|events| Publisher::start(&config.name, events))
         .transpose()?;
+    let events = events
+        .zip(publisher.as_ref())
+        .map(|(configured, publisher)| ResolvedEvents {
+            binds: configured.binds(),
+            config: EventsConfig {
+                endpoint: publisher.endpoint().to_owned(),
+                replay: publisher.replay_endpoint().map(str::to_owned),
+                ..configured.clone()
+            },
+        });
     let (commands, inbox) = mpsc::channel(MAX_QUEUED_COMMANDS);
     let shared = Arc::new(Shared {
         labels: Labels {
@@ -148,6 +167,7 @@ pub async fn start(config: EngineConfig) -> Result<Engine, EngineError> {
         tokenizer,
         template,
         fault: watch::Sender::default(),
+        events,
         metrics: Mutex::default(),
         publisher: Mutex::new(publisher),
         commands,
@@ -183,16 +203,13 @@ impl Engine {
 
     /// Gives the PUB endpoint with its real port; `None` without events.
     pub fn events_endpoint(&self) -> Option<String> {
-        self.shared
-            .publisher()
-            .as_ref()
-            .map(|publisher| publisher.endpoint().to_owned())
+        let events = self.shared.events.as_ref();
+        events.map(|events| events.config.endpoint.clone())
     }
 
     /// Gives the replay endpoint with its real port; `None` without one.
     pub fn replay_endpoint(&self) -> Option<String> {
-        let publisher = self.shared.publisher();
-        publisher.as_ref()?.replay_endpoint().map(str::to_owned)
+        self.shared.events.as_ref()?.config.replay.clone()
     }
 
     /// Gives the counters.
@@ -231,13 +248,22 @@ impl Engine {
         }
     }
 
+    /// Stops publishing events and answering replays; requests are still served. [`Engine::restart_publisher`] undoes it.
+    pub async fn stop_publisher(&self) {
+        let publisher = self.shared.publisher().take();
+        // Joining the thread takes as long as its sockets linger: not on an async thread.
+        if let Err(error) = tokio::task::spawn_blocking(move || drop(publisher)).await {
+            tracing::error!(%error, "the publisher did not stop");
+        }
+    }
+
     /// Restarts the publisher on the same endpoints: sequence numbers begin at 0, older batches are gone, the cache stays.
     ///
     /// # Errors
     /// [`EngineError::Publisher`].
     pub async fn restart_publisher(&self) -> Result<(), EngineError> {
-        let publisher = self.take_publisher().await;
-        self.start_publisher(publisher)
+        self.stop_publisher().await;
+        self.start_publisher()
     }
 
     /// Does what a crash and restart of the process does: connections are closed, requests are lost, the cache is empty, sequence
@@ -246,13 +272,13 @@ impl Engine {
     /// # Errors
     /// [`EngineError::Publisher`].
     pub async fn restart(&self) -> Result<(), EngineError> {
-        let publisher = self.take_publisher().await;
+        self.stop_publisher().await;
         self.connections.close_all();
         let (done, forgotten) = oneshot::channel();
         self.shared.command(Command::Forget(done)).await;
         // An error means that the loop has ended: there is nothing left to forget.
         let _ = forgotten.await;
-        self.start_publisher(publisher)
+        self.start_publisher()
     }
 
     /// Stops everything: requests end, connections close, tasks and the publisher thread are joined.
@@ -269,36 +295,14 @@ impl Engine {
                 tracing::error!(%error, "an engine task failed");
             }
         }
-        self.take_publisher().await;
+        self.stop_publisher().await;
     }
 
-    /// Ends the publisher off the async threads; gives its endpoints for a successor.
-    async fn take_publisher(&self) -> Option<(String, Option<String>)> {
-        let publisher = self.shared.publisher().take()?;
-        let endpoints = (
-            publisher.endpoint().to_owned(),
-            publisher.replay_endpoint().map(str::to_owned),
-        );
-        if let Err(error) = tokio::task::spawn_blocking(move || drop(publisher)).await {
-            tracing::error!(%error, "the publisher did not stop");
+    fn start_publisher(&self) -> Result<(), EngineError> {
+        if let Some(events) = &self.shared.events {
+            let publisher = Publisher::start_as(self.name(), &events.config, events.binds)?;
+            *self.shared.publisher() = Some(publisher);
         }
-        Some(endpoints)
-    }
-
-    fn start_publisher(
-        &self,
-        endpoints: Option<(String, Option<String>)>,
-    ) -> Result<(), EngineError> {
-        let (Some(config), Some((endpoint, replay))) = (&self.shared.config.events, endpoints)
-        else {
-            return Ok(());
-        };
-        let binds = config.binds();
-        let mut config = config.clone();
-        config.endpoint = endpoint;
-        config.replay = replay;
-        let publisher = Publisher::start_as(self.name(), &config, binds)?;
-        *self.shared.publisher() = Some(publisher);
         Ok(())
     }
 }
@@ -358,3 +362,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

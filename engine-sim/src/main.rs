@@ -76,7 +76,11 @@ async fn main() -> anyhow::Result<()> {
         .with_writer(std::io::stderr)
         .init();
     let arguments = Arguments::parse();
-    let engine = start(config(arguments)?).await?;
+    let (model_dir, built_in) = match arguments.model_dir.clone() {
+        Some(folder) => (folder, None),
+        None => built_in_model().map(|folder| (folder.clone(), Some(folder)))?,
+    };
+    let engine = start(config(arguments, model_dir)).await?;
     let facts = serde_json::json!({
         "name": engine.name(), "http": engine.http_addr(), "events": engine.events_endpoint(), "replay": engine.replay_endpoint(),
     });
@@ -87,15 +91,15 @@ async fn main() -> anyhow::Result<()> {
         _ = terminate.recv() => {}
     }
     engine.shutdown().await;
+    if let Some(folder) = built_in {
+        std::fs::remove_dir_all(&folder)
+            .with_context(|| format!("can't remove {}", folder.display()))?;
+    }
     Ok(())
 }
 
-fn config(arguments: Arguments) -> anyhow::Result<EngineConfig> {
-    let model_dir = match arguments.model_dir {
-        Some(folder) => folder,
-        None => built_in_model()?,
-    };
-    Ok(EngineConfig {
+fn config(arguments: Arguments, model_dir: PathBuf) -> EngineConfig {
+    EngineConfig {
         served_names: arguments.served_model_name,
         adapters: arguments.adapters,
         block_size: arguments.block_size,
@@ -117,7 +121,7 @@ fn config(arguments: Arguments) -> anyhow::Result<EngineConfig> {
         }),
         seed: arguments.seed,
         ..EngineConfig::new(arguments.name, model_dir)
-    })
+    }
 }
 
 fn built_in_model() -> anyhow::Result<PathBuf> {

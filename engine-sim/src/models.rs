@@ -1,4 +1,4 @@
-//! The model that comes with the simulator: a byte-level BPE of 2,048 ids with a ChatML template, trained on synthetic text.
+//! The model that comes with the simulator: a byte-level BPE of 2,048 ids with a `ChatML` template, trained on synthetic text.
 
 use std::io;
 use std::path::Path;

@@ -1,6 +1,6 @@
 //! Renders chat requests to prompt text as vLLM does with jinja2, independently of the code under test.
 //!
-//! Known gaps: the `generation` tag, numbers beyond 64 bits, and Python string methods other than those in [`python`].
+//! Known gaps: the `generation` tag, numbers beyond 64 bits, and Python string methods other than the usual ones.
 
 mod messages;
 mod python;

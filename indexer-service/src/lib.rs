@@ -1,3 +1,4 @@
 //! Prefixway's indexer as a library, and its command line.
 
 pub mod demo;
+pub mod replay;

@@ -12,6 +12,7 @@ pub mod endpoint;
 pub mod event;
 pub mod hash;
 pub mod index;
+pub mod lifecycle;
 pub mod load;
 pub mod proto;
 pub mod rung;

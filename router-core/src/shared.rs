@@ -45,11 +45,11 @@ pub use registry::VmRegistry;
 
 use crate::{hash::Seed, proto, snapshot::Endpoints};
 
-/// Deltas kept in the ring.
-pub const RING_DELTAS: u64 = 256;
+/// Deltas kept in the ring. Few in this crate's own tests, so that it wraps often.
+pub const RING_DELTAS: u64 = if cfg!(test) { 24 } else { 256 };
 
-/// Most items that are read or written in one tick.
-pub const MAX_ITEMS_PER_TICK: usize = 8;
+/// Most items that are read or written in one tick. Few in this crate's own tests, so that it takes many ticks.
+pub const MAX_ITEMS_PER_TICK: usize = if cfg!(test) { 3 } else { 8 };
 
 /// Most deltas that are read or written in one tick.
 pub const MAX_DELTAS_PER_TICK: usize = 64;
@@ -134,4 +134,8 @@ fn read_u32(bytes: &[u8], at: usize) -> Option<u32> {
 }
 
 #[cfg(test)]
-mod tests;
+#[expect(
+    clippy::cast_possible_truncation,
+    reason = "small numbers of the tests"
+)]
+pub(crate) mod tests;

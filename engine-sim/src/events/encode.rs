@@ -80,7 +80,9 @@ fn stored_event(out: &mut Writer, stored: &BlockStored) {
             None => out.nil(),
             Some(keys) => {
                 out.array(keys.len());
-                keys.iter().for_each(|key| out.string(key));
+                for key in keys {
+                    out.string(key);
+                }
             }
         }
     }
@@ -140,17 +142,17 @@ impl Writer {
 
     fn array(&mut self, length: usize) {
         if length < 16 {
-            self.short_header(0x90, length)
+            self.short_header(0x90, length);
         } else {
-            self.long_header(0xdc, length)
+            self.long_header(0xdc, length);
         }
     }
 
     fn map(&mut self, length: usize) {
         if length < 16 {
-            self.short_header(0x80, length)
+            self.short_header(0x80, length);
         } else {
-            self.long_header(0xde, length)
+            self.long_header(0xde, length);
         }
     }
 

@@ -223,9 +223,9 @@ fn open(
     socket.set_sndhwm(HIGH_WATER_MARK)?;
     socket.set_ipv6(endpoint.contains("::"))?;
     if binds {
-        socket.bind(endpoint)?
+        socket.bind(endpoint)?;
     } else {
-        socket.connect(endpoint)?
+        socket.connect(endpoint)?;
     }
     Ok(socket)
 }

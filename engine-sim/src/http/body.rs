@@ -22,7 +22,8 @@ pub(super) struct Options {
     max_completion_tokens: Option<usize>,
     n: Option<usize>,
     pub(super) stream: Option<bool>,
-    stream_options: Option<StreamOptions>,
+    #[serde(rename = "stream_options")]
+    streaming: Option<StreamOptions>,
     cache_salt: Option<String>,
     session_id: Option<String>,
     return_token_ids: Option<bool>,
@@ -47,14 +48,21 @@ pub(super) struct Checked {
     /// Output tokens asked for; `None` leaves it to the engine.
     pub(super) max_tokens: Option<usize>,
     pub(super) choices: usize,
-    pub(super) includes_usage: bool,
-    pub(super) returns_token_ids: bool,
-    pub(super) returns_prompt_text: bool,
+    pub(super) returns: Returns,
     pub(super) reports_reused: bool,
     /// Output to give instead of generated words (`vllm_xargs.forced_token_ids`, an extension of the simulator).
     pub(super) forced: Option<Vec<u32>>,
     /// `X-Request-Id`, or a number of the engine's own.
     pub(super) request_id: String,
+}
+
+/// What a reply holds besides text.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Returns {
+    pub(super) token_ids: bool,
+    pub(super) prompt_text: bool,
+    /// A last chunk with the usage, when streaming.
+    pub(super) usage_chunk: bool,
 }
 
 impl Options {
@@ -109,12 +117,14 @@ impl Options {
             session_id: self.session_id.or_else(|| header("x-session-id")),
             max_tokens,
             choices,
-            includes_usage: self
-                .stream_options
-                .and_then(|options| options.include_usage)
-                .unwrap_or(false),
-            returns_token_ids: self.return_token_ids.unwrap_or(false),
-            returns_prompt_text: self.return_prompt_text.unwrap_or(false),
+            returns: Returns {
+                token_ids: self.return_token_ids.unwrap_or(false),
+                prompt_text: self.return_prompt_text.unwrap_or(false),
+                usage_chunk: self
+                    .streaming
+                    .and_then(|options| options.include_usage)
+                    .unwrap_or(false),
+            },
             reports_reused,
             forced,
             request_id: header("x-request-id")

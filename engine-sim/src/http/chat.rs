@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -31,9 +31,9 @@ pub(super) struct ChatBody {
 pub(super) async fn complete(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    body: Result<Json<ChatBody>, JsonRejection>,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    let Json(ChatBody { input, options }) = body?;
+    let ChatBody { input, options } = serde_json::from_slice(&body)?;
     let streams = options.stream.unwrap_or(false);
     let add_special_tokens = options.add_special_tokens.unwrap_or(false);
     let options = options.check(&shared, &headers)?;
@@ -46,7 +46,7 @@ pub(super) async fn complete(
     let reply = ChatReply {
         id: format!("chatcmpl-{}", options.request_id),
         created: unix_seconds(),
-        prompt_text: options.returns_prompt_text.then_some(text),
+        prompt_text: options.returns.prompt_text.then_some(text),
         shared,
         options,
     };
@@ -86,7 +86,7 @@ impl ChatReply {
                 "logprobs": null,
                 "finish_reason": generation.finish_reason,
                 "stop_reason": null,
-                "token_ids": self.options.returns_token_ids.then_some(&generation.output.tokens),
+                "token_ids": self.options.returns.token_ids.then_some(&generation.output.tokens),
             }));
         }
         let prompt = generations.first().map(|generation| &generation.prompt);
@@ -98,7 +98,7 @@ impl ChatReply {
             "choices": choices,
             "usage": total(&usages, self.options.choices).to_json(&self.shared),
             "prompt_logprobs": null,
-            "prompt_token_ids": prompt.filter(|_| self.options.returns_token_ids),
+            "prompt_token_ids": prompt.filter(|_| self.options.returns.token_ids),
             "prompt_text": self.prompt_text,
             "kv_transfer_params": null,
         });
@@ -118,7 +118,7 @@ impl Chunks for ChatReply {
         if arrived.is_first {
             let delta = json!({"role": "assistant", "content": ""});
             let mut first = self.chunk(&json!([{"index": generation.index, "delta": delta, "logprobs": null, "finish_reason": null}]));
-            if self.options.returns_token_ids {
+            if self.options.returns.token_ids {
                 set(&mut first, "prompt_token_ids", json!(generation.prompt));
             }
             if let Some(text) = &self.prompt_text {
@@ -126,7 +126,7 @@ impl Chunks for ChatReply {
             }
             chunks.push(first);
         }
-        let returns_ids = self.options.returns_token_ids;
+        let returns_ids = self.options.returns.token_ids;
         if arrived.is_last || returns_ids || !arrived.text.is_empty() {
             let mut choice = json!({
                 "index": generation.index,
@@ -145,7 +145,7 @@ impl Chunks for ChatReply {
     fn usage(&self, usage: Usage) -> Option<Value> {
         let mut chunk = self.chunk(&json!([]));
         set(&mut chunk, "usage", usage.to_json(&self.shared));
-        self.options.includes_usage.then_some(chunk)
+        self.options.returns.usage_chunk.then_some(chunk)
     }
 }
 

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -41,9 +41,9 @@ enum Prompts {
 pub(super) async fn complete(
     State(shared): State<Arc<Shared>>,
     headers: HeaderMap,
-    body: Result<Json<CompletionBody>, JsonRejection>,
+    body: Bytes,
 ) -> Result<Response, ApiError> {
-    let Json(CompletionBody { prompt, options }) = body?;
+    let CompletionBody { prompt, options } = serde_json::from_slice(&body)?;
     let streams = options.stream.unwrap_or(false);
     let add_special_tokens = options.add_special_tokens.unwrap_or(true);
     let options = options.check(&shared, &headers)?;
@@ -100,9 +100,9 @@ impl CompletionReply {
                 "logprobs": null,
                 "finish_reason": generation.finish_reason,
                 "stop_reason": null,
-                "token_ids": self.options.returns_token_ids.then_some(&generation.output.tokens),
+                "token_ids": self.options.returns.token_ids.then_some(&generation.output.tokens),
                 "prompt_logprobs": null,
-                "prompt_token_ids": self.options.returns_token_ids.then_some(&generation.prompt),
+                "prompt_token_ids": self.options.returns.token_ids.then_some(&generation.prompt),
             }));
         }
         let mut reply = self.object(&json!(choices));
@@ -121,7 +121,7 @@ impl CompletionReply {
 
 impl Chunks for CompletionReply {
     fn token(&self, generation: &Generation, arrived: &Arrived) -> Vec<Value> {
-        let returns_ids = self.options.returns_token_ids;
+        let returns_ids = self.options.returns.token_ids;
         if !(arrived.is_first || arrived.is_last || returns_ids || !arrived.text.is_empty()) {
             return Vec::new();
         }
@@ -146,6 +146,6 @@ impl Chunks for CompletionReply {
     fn usage(&self, usage: Usage) -> Option<Value> {
         let mut chunk = self.object(&json!([]));
         set(&mut chunk, "usage", usage.to_json(&self.shared));
-        self.options.includes_usage.then_some(chunk)
+        self.options.returns.usage_chunk.then_some(chunk)
     }
 }

@@ -1,7 +1,6 @@
 //! Error replies in vLLM's shape.
 
 use axum::Json;
-use axum::extract::rejection::JsonRejection;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use serde_json::json;
@@ -14,7 +13,7 @@ use crate::tokenizer::TokenizerError;
 #[derive(Debug, Error)]
 pub(super) enum ApiError {
     #[error("{0}")]
-    Body(#[from] JsonRejection),
+    Body(#[from] serde_json::Error),
     #[error("The model `{0}` does not exist.")]
     UnknownModel(String),
     #[error("{key} is out of range, it must be {allowed}")]

@@ -122,41 +122,41 @@ impl Generation {
 
     pub(super) fn usage(&self) -> Usage {
         Usage {
-            prompt_tokens: self.prompt.len(),
-            completion_tokens: self.received,
-            cached_tokens: self.cached_tokens,
+            prompt: self.prompt.len(),
+            completion: self.received,
+            cached: self.cached_tokens,
         }
     }
 }
 
-/// Token counts of a reply.
+/// Tokens of a reply.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Usage {
-    prompt_tokens: usize,
-    completion_tokens: usize,
-    cached_tokens: usize,
+    prompt: usize,
+    completion: usize,
+    cached: usize,
 }
 
 impl Usage {
     /// Adds another prompt of the request.
     pub(super) fn add_prompt(&mut self, other: Self) {
-        self.prompt_tokens += other.prompt_tokens;
-        self.cached_tokens += other.cached_tokens;
-        self.completion_tokens += other.completion_tokens;
+        self.prompt += other.prompt;
+        self.cached += other.cached;
+        self.completion += other.completion;
     }
 
     /// Adds another choice for the same prompt.
     pub(super) fn add_choice(&mut self, other: Self) {
-        self.completion_tokens += other.completion_tokens;
+        self.completion += other.completion;
     }
 
     pub(super) fn to_json(self, shared: &Shared) -> Json {
         let details = shared.config.prompt_tokens_details;
         json!({
-            "prompt_tokens": self.prompt_tokens,
-            "total_tokens": self.prompt_tokens + self.completion_tokens,
-            "completion_tokens": self.completion_tokens,
-            "prompt_tokens_details": details.then(|| json!({"cached_tokens": self.cached_tokens})),
+            "prompt_tokens": self.prompt,
+            "total_tokens": self.prompt + self.completion,
+            "completion_tokens": self.completion,
+            "prompt_tokens_details": details.then(|| json!({"cached_tokens": self.cached})),
         })
     }
 }
@@ -166,9 +166,9 @@ pub(super) fn total(generations: &[Usage], choices: usize) -> Usage {
     let mut sum = Usage::default();
     for (position, &usage) in generations.iter().enumerate() {
         if position % choices.max(1) == 0 {
-            sum.add_prompt(usage)
+            sum.add_prompt(usage);
         } else {
-            sum.add_choice(usage)
+            sum.add_choice(usage);
         }
     }
     sum

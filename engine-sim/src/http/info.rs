@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use axum::Json;
+use axum::body::Bytes;
 use axum::extract::State;
-use axum::extract::rejection::JsonRejection;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
@@ -66,15 +66,14 @@ pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
 
 /// `/kv_event_sources`: the resolved publisher settings of rank 0.
 pub(super) async fn kv_event_sources(State(shared): State<Arc<Shared>>) -> Json<Value> {
-    let publisher = shared.publisher();
-    let (Some(config), Some(publisher)) = (&shared.config.events, publisher.as_ref()) else {
+    let Some(config) = shared.events.as_ref().map(|events| &events.config) else {
         return Json(json!({}));
     };
     Json(json!({"0": {
         "enable_kv_cache_events": true,
         "publisher": "zmq",
-        "endpoint": publisher.endpoint(),
-        "replay_endpoint": publisher.replay_endpoint(),
+        "endpoint": config.endpoint,
+        "replay_endpoint": config.replay,
         "buffer_steps": config.buffer_steps,
         "hwm": HIGH_WATER_MARK,
         "max_queue_size": MAX_QUEUED_BATCHES,
@@ -96,9 +95,9 @@ pub(super) struct TokenizeBody {
 /// `/tokenize`.
 pub(super) async fn tokenize(
     State(shared): State<Arc<Shared>>,
-    body: Result<Json<TokenizeBody>, JsonRejection>,
+    body: Bytes,
 ) -> Result<Json<Value>, ApiError> {
-    let Json(body) = body?;
+    let body: TokenizeBody = serde_json::from_slice(&body)?;
     shared
         .adapter(body.model.as_deref())
         .map_err(ApiError::UnknownModel)?;

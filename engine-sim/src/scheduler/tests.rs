@@ -103,8 +103,8 @@ fn equal_prompts_in_one_step_share_blocks() {
 #[test]
 fn requests_finish_in_order_of_arrival_when_only_one_may_run() {
     let mut scheduler = scheduler(40, 1, 100);
-    for id in 0..3 {
-        scheduler.submit(request(id, id as u32 * 100..id as u32 * 100 + 5, 3));
+    for (id, first) in [(0, 0), (1, 100), (2, 200)] {
+        scheduler.submit(request(id, first..first + 5, 3));
     }
     assert_eq!(scheduler.stats().waiting, 3);
     assert_eq!(

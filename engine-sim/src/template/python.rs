@@ -1,5 +1,6 @@
 //! What templates use of Python: string and dict methods, `json.dumps`, `strftime`.
 
+use std::fmt::Write as _;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use minijinja::value::{Kwargs, ValueKind};
@@ -215,7 +216,8 @@ impl Dump {
                 '\u{c}' => self.out.push_str("\\f"),
                 c if c < ' ' || (self.escapes && !c.is_ascii()) => {
                     for unit in c.encode_utf16(&mut [0; 2]) {
-                        self.out.push_str(&format!("\\u{unit:04x}"));
+                        // Writing to a string can't fail.
+                        let _ = write!(self.out, "\\u{unit:04x}");
                     }
                 }
                 c => self.out.push(c),
@@ -275,17 +277,28 @@ pub(super) fn strftime(time: SystemTime, format: &str) -> String {
             out.push(c);
             continue;
         }
-        match rest.next() {
-            Some('Y') => out.push_str(&year.to_string()),
-            Some('m') => out.push_str(&format!("{month:02}")),
-            Some('d') => out.push_str(&format!("{day:02}")),
-            Some('B') => out.push_str(name),
-            Some('b') => out.push_str(name.get(..3).unwrap_or_default()),
-            Some('H') => out.push_str(&format!("{:02}", seconds / 3_600 % 24)),
-            Some('M') => out.push_str(&format!("{:02}", seconds / 60 % 60)),
-            Some('S') => out.push_str(&format!("{:02}", seconds % 60)),
-            other => out.extend(other),
-        }
+        let number = match rest.next() {
+            Some('Y') => year,
+            Some('m') => month as u64,
+            Some('d') => day,
+            Some('H') => seconds / 3_600 % 24,
+            Some('M') => seconds / 60 % 60,
+            Some('S') => seconds % 60,
+            Some('B') => {
+                out.push_str(name);
+                continue;
+            }
+            Some('b') => {
+                out.push_str(name.get(..3).unwrap_or_default());
+                continue;
+            }
+            other => {
+                out.extend(other);
+                continue;
+            }
+        };
+        // Writing to a string can't fail.
+        let _ = write!(out, "{number:02}");
     }
     out
 }

@@ -3,7 +3,7 @@
 use super::{RING_DELTAS, SharedData, SharedError, keys::ShardKeys};
 
 /// Keys looked at per tick.
-const MAX_KEYS_PER_TICK: usize = 16;
+pub const MAX_KEYS_PER_TICK: usize = 16;
 
 const NAMES: [&str; 4] = ["meta", "policy", "endpoints", "load"];
 

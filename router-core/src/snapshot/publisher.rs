@@ -120,19 +120,15 @@ impl Publisher {
     /// should shrink the index and begin a new epoch.
     pub fn apply(&mut self, changes: &Changes) -> Result<Vec<proto::Delta>, PublishError> {
         let mut deltas = Vec::new();
-        let mut upserts = changes.upserts.chunks(MAX_DELTA_RUNGS);
-        let mut removes = changes.removes.chunks(MAX_DELTA_RUNGS);
-        // Removes first: they free sets and room.
-        loop {
-            let (upserts, removes) = match removes.next() {
-                Some(removes) => (&[][..], removes),
-                None => match upserts.next() {
-                    Some(upserts) => (upserts, &[][..]),
-                    None => return Ok(deltas),
-                },
-            };
-            deltas.extend(self.apply_part(upserts, removes)?);
+        let (mut upserts, mut removes) = (changes.upserts.as_slice(), changes.removes.as_slice());
+        while !upserts.is_empty() || !removes.is_empty() {
+            let (remove_now, remove_later) = removes.split_at(removes.len().min(MAX_DELTA_RUNGS));
+            let room = MAX_DELTA_RUNGS - remove_now.len();
+            let (upsert_now, upsert_later) = upserts.split_at(upserts.len().min(room));
+            deltas.extend(self.apply_part(upsert_now, remove_now)?);
+            (upserts, removes) = (upsert_later, remove_later);
         }
+        Ok(deltas)
     }
 
     /// What to send to a gateway that has version `have_version` of epoch `have_epoch` (0 = nothing).
@@ -232,6 +228,12 @@ impl Publisher {
     ) -> Result<Option<proto::Delta>, PublishError> {
         let mut upsert_bytes = Vec::with_capacity(upserts.len() * ENTRY_BYTES);
         let mut remove_bytes = Vec::with_capacity(removes.len() * HASH_BYTES);
+        for &hash in removes {
+            if let Some(old) = self.table.remove(hash) {
+                self.interner.release(old.set);
+                remove_bytes.extend_from_slice(&hash.to_le_bytes());
+            }
+        }
         let mut failed = None;
         for change in upserts.iter().filter(|change| change.hash != 0) {
             match self.upsert(change) {
@@ -241,12 +243,6 @@ impl Publisher {
                     failed = Some(error);
                     break;
                 }
-            }
-        }
-        for &hash in removes {
-            if let Some(old) = self.table.remove(hash) {
-                self.interner.release(old.set);
-                remove_bytes.extend_from_slice(&hash.to_le_bytes());
             }
         }
         let sets_changed = self.interner.has_changes();

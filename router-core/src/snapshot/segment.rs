@@ -19,8 +19,8 @@ use super::entry::{ENTRY_BYTES, Entry};
 /// Bytes before the first slot of an image.
 pub const HEADER_BYTES: usize = 32;
 
-/// Most bytes of an image.
-pub const MAX_IMAGE_BYTES: usize = 1 << 20;
+/// Most bytes of an image. Small in this crate's own tests, so that segments are split often.
+pub const MAX_IMAGE_BYTES: usize = if cfg!(test) { 1 << 12 } else { 1 << 20 };
 
 /// Deepest segment.
 pub const MAX_DEPTH: u8 = 24;

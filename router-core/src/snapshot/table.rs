@@ -183,14 +183,14 @@ impl Table {
     /// # Errors
     /// As [`Self::insert`]; the table is useless then.
     pub fn apply(&mut self, delta: &proto::Delta) -> Result<(), TableError> {
-        for entry in entries(&delta.upserts) {
-            if self.is_older(entry.hash, delta.version) {
-                self.insert(entry)?;
-            }
-        }
         for hash in hashes(&delta.removes) {
             if self.is_older(hash, delta.version) {
                 self.remove(hash);
+            }
+        }
+        for entry in entries(&delta.upserts) {
+            if self.is_older(entry.hash, delta.version) {
+                self.insert(entry)?;
             }
         }
         self.set_version(delta.version);

@@ -250,7 +250,10 @@ fn large_changes_become_several_deltas_and_set_ids_are_reused() {
         }
     }
     assert_eq!(publisher.sets().len(), 50);
-    assert!(publisher.sets().pages() == 1, "ids are reused");
+    assert!(
+        publisher.sets().pages() * sets::PAGE_SETS < 200,
+        "ids are reused"
+    );
     for delta in publisher
         .apply(&changes(
             vec![],

@@ -1,1 +1,413 @@
-//! The view over one shared data.
+//! The view over one shared data: two VMs, one indexer shard.
+
+use std::collections::VecDeque;
+
+use super::*;
+use crate::{
+    endpoint::HolderId,
+    hash::ChunkHash,
+    index::{Changes, RungChange},
+    load::Usage,
+    proto::{down::Kind, up},
+    schedule::Phase,
+    shared::tests::world::Memory,
+    snapshot::{Publisher, PublisherConfig, Rung},
+};
+
+const SEED: Seed = Seed(7);
+
+fn down(kind: Kind) -> proto::Down {
+    proto::Down { kind: Some(kind) }
+}
+
+fn endpoint(id: u32) -> proto::Endpoint {
+    proto::Endpoint {
+        id,
+        address: format!("10.0.0.{id}:8000"),
+        pool: "default".into(),
+        model: "tiny".into(),
+        healthy: true,
+        prefill_tokens_per_s: 8_000.0,
+        block_size: 16,
+        holders: vec![proto::Holder {
+            id,
+            tier: "gpu".into(),
+        }],
+        ..proto::Endpoint::default()
+    }
+}
+
+fn policy() -> proto::Policy {
+    let profile = proto::ModelProfile {
+        id: "tiny".into(),
+        names: vec!["tiny".into(), "alias".into()],
+        adapters: vec!["lora".into()],
+        pool: "default".into(),
+        ..proto::ModelProfile::default()
+    };
+    proto::Policy {
+        models: vec![profile],
+        beta: 2.0,
+        max_age_ms: 5_000,
+        default_model: "tiny".into(),
+        ..proto::Policy::default()
+    }
+}
+
+struct Proxy {
+    memory: Memory,
+    vms: Vec<RoutingView>,
+    streams: Vec<Option<VecDeque<proto::Down>>>,
+    publisher: Publisher,
+    sent: Vec<proto::Up>,
+    now_ms: u64,
+}
+
+impl Proxy {
+    fn new(vms: u64) -> Self {
+        let view = |nonce| {
+            RoutingView::new(&ViewConfig {
+                indexers: vec!["indexer".into()],
+                pools: vec!["default".into()],
+                gateway: "g".into(),
+                nonce,
+                max_bytes: 1 << 24,
+            })
+        };
+        let config = PublisherConfig {
+            epoch: 1,
+            seed: SEED,
+            shard: "s".into(),
+            ring_deltas: 8,
+            max_bytes: 1 << 24,
+        };
+        Self {
+            memory: Memory::default(),
+            vms: (1..=vms).map(view).collect(),
+            streams: (0..vms).map(|_| None).collect(),
+            publisher: Publisher::try_new(config).unwrap(),
+            sent: Vec::new(),
+            now_ms: 1_000,
+        }
+    }
+
+    fn run(&mut self, ticks: u32) {
+        for _ in 0..ticks {
+            self.now_ms += 10;
+            for vm in 0..self.vms.len() {
+                while let Some(message) = self.streams[vm].as_mut().and_then(VecDeque::pop_front) {
+                    self.vms[vm].on_message(0, message, self.now_ms).unwrap();
+                }
+                for (_, action) in self.vms[vm].tick(self.now_ms, &self.memory).actions {
+                    match action {
+                        Action::Open(_) => {
+                            let start = self.publisher.start(0, 0);
+                            let endpoints = proto::Endpoints {
+                                revision: 1,
+                                endpoints: (1..=3).map(endpoint).collect(),
+                            };
+                            let first = [
+                                start.hello,
+                                down(Kind::Policy(policy())),
+                                down(Kind::Endpoints(endpoints)),
+                            ];
+                            self.streams[vm] = Some(first.into_iter().chain(start.body).collect());
+                        }
+                        Action::Send(up) => self.sent.push(up),
+                        Action::Close => self.streams[vm] = None,
+                    }
+                }
+            }
+        }
+    }
+
+    fn broadcast(&mut self, message: &proto::Down) {
+        for stream in self.streams.iter_mut().flatten() {
+            stream.push_back(message.clone());
+        }
+    }
+
+    fn publish(&mut self, prompt: &PromptHashes, holders: &[u32]) {
+        let change = |rung: &Rung| RungChange {
+            hash: rung.hash,
+            token_depth: rung.chunks * 16,
+            holders: holders.iter().copied().map(HolderId).collect(),
+        };
+        let changes = Changes {
+            upserts: prompt.rungs.iter().map(change).collect(),
+            removes: vec![],
+        };
+        for delta in self.publisher.apply(&changes).unwrap() {
+            self.broadcast(&down(Kind::Delta(delta)));
+        }
+        self.run(4);
+    }
+
+    fn idle_load(&mut self) {
+        let idle = |endpoint| proto::EndpointLoad {
+            endpoint,
+            ..proto::EndpointLoad::default()
+        };
+        self.broadcast(&down(Kind::Load(proto::Load {
+            endpoints: (1..=3).map(idle).collect(),
+        })));
+        self.run(3);
+    }
+
+    fn decide(&self, vm: usize, prompt: Option<&PromptHashes>, seed: u64) -> Decision {
+        self.vms[vm].decide(&ask(prompt), self.now_ms, seed)
+    }
+
+    fn commit(&mut self, vm: usize, request: u64, decision: &Decision, prompt: &PromptHashes) {
+        self.vms[vm]
+            .commit(
+                RequestId(request),
+                decision,
+                Some(prompt),
+                self.now_ms,
+                &self.memory,
+            )
+            .unwrap();
+    }
+}
+
+fn ask(prompt: Option<&PromptHashes>) -> Ask<'_> {
+    Ask {
+        model: "tiny",
+        adapter: None,
+        pool: "default",
+        phase: Phase::Decode,
+        prompt,
+        prompt_tokens: None,
+        bytes: 4_000,
+        bytes_per_token: 0.0,
+    }
+}
+
+fn prompt(salt: u8) -> PromptHashes {
+    PromptHashes::new(ChunkHash(1), &[salt; 6_400], SEED, usize::MAX)
+}
+
+#[test]
+fn a_held_prefix_is_found_by_every_vm() {
+    let mut proxy = Proxy::new(3);
+    proxy.run(20);
+    proxy.publish(&prompt(1), &[2]);
+    proxy.idle_load();
+    for vm in 0..3 {
+        let decision = proxy.decide(vm, Some(&prompt(1)), vm as u64);
+        assert_eq!(decision.reason, Reason::Prefix);
+        assert_eq!(decision.choices[0].address, "10.0.0.2:8000");
+        assert_eq!(decision.choices.len(), 3);
+        assert_eq!(
+            (decision.matched_bytes, decision.predicted_cached_tokens()),
+            (6_400, 1_600)
+        );
+        assert_eq!(
+            (decision.prompt_tokens, decision.bytes_per_token),
+            (1_600, 4.0)
+        );
+        let other = proxy.decide(vm, Some(&prompt(2)), 1);
+        assert_eq!((other.reason, other.matched_bytes), (Reason::NoPrefix, 0));
+        assert_eq!(proxy.decide(vm, None, 1).reason, Reason::NoText);
+        assert_eq!(proxy.decide(vm, None, 1).prompt_tokens, 1_000);
+    }
+    assert_eq!(proxy.vms[1].seed(), Some(SEED));
+}
+
+#[test]
+fn a_burst_of_one_new_prefix_stays_together_across_vms_and_spreads_when_it_is_long() {
+    let mut proxy = Proxy::new(2);
+    proxy.run(20);
+    proxy.idle_load();
+    let first = proxy.decide(0, Some(&prompt(3)), 1);
+    assert_eq!(first.reason, Reason::NoPrefix);
+    proxy.commit(0, 1, &first, &prompt(3));
+    proxy.run(1);
+    let address = first.choices[0].address.clone();
+    for seed in 0..10 {
+        let next = proxy.decide(1, Some(&prompt(3)), seed);
+        assert_eq!(
+            (next.reason, &next.choices[0].address),
+            (Reason::Prefix, &address),
+            "the other VM knows within a tick"
+        );
+        assert!(
+            next.ranking[0].credit.speculative > 0 && next.ranking[0].queued_prefill_tokens > 0
+        );
+    }
+    // Waiting costs more than computing anew at last.
+    for request in 2..6 {
+        let other = proxy.decide(0, Some(&prompt(10 + u8::try_from(request).unwrap())), 9);
+        let forced = Decision {
+            choices: first.choices.clone(),
+            ranking: other
+                .ranking
+                .iter()
+                .filter(|e| e.address == address)
+                .cloned()
+                .collect(),
+            ..other
+        };
+        proxy.commit(
+            0,
+            request,
+            &forced,
+            &prompt(10 + u8::try_from(request).unwrap()),
+        );
+    }
+    proxy.run(1);
+    assert_eq!(
+        proxy.decide(1, Some(&prompt(3)), 1).reason,
+        Reason::LoadOverPrefix
+    );
+}
+
+#[test]
+fn load_goes_up_once_and_down_once_and_the_indexer_hears_of_it() {
+    let mut proxy = Proxy::new(2);
+    proxy.run(20);
+    let decision = proxy.decide(1, Some(&prompt(4)), 1);
+    proxy.commit(1, 7, &decision, &prompt(4));
+    proxy.commit(1, 7, &decision, &prompt(4));
+    proxy.run(10);
+    let key = decision.choices[0].key;
+    let seen = |proxy: &Proxy, vm: usize| {
+        proxy.vms[vm]
+            .load
+            .of(key, &proxy.vms[vm].ledger, proxy.now_ms)
+            .usage
+    };
+    let usage = Usage {
+        in_flight: 1,
+        queued_prefill_tokens: 1_600,
+    };
+    assert_eq!([seen(&proxy, 0), seen(&proxy, 1)], [usage; 2]);
+    proxy.vms[1].first_byte(RequestId(7), proxy.now_ms);
+    proxy.run(2);
+    assert_eq!(
+        seen(&proxy, 0),
+        Usage {
+            in_flight: 1,
+            queued_prefill_tokens: 0
+        }
+    );
+    let ending = Ending {
+        cached_tokens: Some(0),
+        prompt_tokens: Some(1_500),
+        ..Ending::default()
+    };
+    assert!(proxy.vms[1].finish(RequestId(7), ending, proxy.now_ms));
+    assert!(!proxy.vms[1].finish(RequestId(7), ending, proxy.now_ms));
+    proxy.run(10);
+    assert!(seen(&proxy, 0).is_zero() && seen(&proxy, 1).is_zero());
+
+    let kinds: Vec<_> = proxy.sent.iter().filter_map(|up| up.kind.clone()).collect();
+    let routed: Vec<_> = kinds
+        .iter()
+        .filter_map(|kind| {
+            if let up::Kind::Routed(routed) = kind {
+                Some(routed)
+            } else {
+                None
+            }
+        })
+        .collect();
+    assert_eq!(routed.len(), 1);
+    assert_eq!(routed[0].rungs.len(), prompt(4).rungs.len() * 8);
+    let outcome = kinds
+        .iter()
+        .find_map(|kind| {
+            if let up::Kind::Outcome(outcome) = kind {
+                Some(outcome)
+            } else {
+                None
+            }
+        })
+        .unwrap();
+    assert_eq!(
+        (outcome.request, outcome.endpoint, outcome.prompt_tokens),
+        (routed[0].request, routed[0].endpoint, Some(1_500))
+    );
+    assert_eq!(outcome.ttft_ms, 100);
+    let usages: Vec<u64> = kinds
+        .iter()
+        .filter_map(|kind| {
+            if let up::Kind::Usage(usage) = kind {
+                Some(
+                    usage
+                        .endpoints
+                        .iter()
+                        .map(|of| of.queued_prefill_tokens)
+                        .sum(),
+                )
+            } else {
+                None
+            }
+        })
+        .collect();
+    assert!(
+        usages.contains(&1_600) && usages.last() == Some(&0),
+        "{usages:?}"
+    );
+}
+
+#[test]
+fn a_failed_request_takes_its_expectation_back_everywhere() {
+    let mut proxy = Proxy::new(2);
+    proxy.run(20);
+    let decision = proxy.decide(0, Some(&prompt(5)), 1);
+    proxy.commit(0, 1, &decision, &prompt(5));
+    proxy.run(1);
+    assert_eq!(proxy.decide(1, Some(&prompt(5)), 1).reason, Reason::Prefix);
+    proxy.vms[0].finish(
+        RequestId(1),
+        Ending {
+            is_failed: true,
+            ..Ending::default()
+        },
+        proxy.now_ms,
+    );
+    proxy.run(2);
+    for vm in 0..2 {
+        assert_eq!(
+            proxy.decide(vm, Some(&prompt(5)), 1).reason,
+            Reason::NoPrefix
+        );
+    }
+}
+
+#[test]
+fn old_knowledge_is_not_used_and_load_only_routing_goes_on() {
+    let mut proxy = Proxy::new(1);
+    assert_eq!(
+        proxy.decide(0, Some(&prompt(1)), 1).reason,
+        Reason::NoEndpoint
+    );
+    assert_eq!(proxy.decide(0, Some(&prompt(1)), 1).age_ms, None);
+    proxy.run(20);
+    proxy.publish(&prompt(1), &[2]);
+    assert_eq!(proxy.decide(0, Some(&prompt(1)), 1).reason, Reason::Prefix);
+    proxy.now_ms += 5_100;
+    let decision = proxy.decide(0, Some(&prompt(1)), 1);
+    assert_eq!(
+        (decision.reason, decision.choices.len()),
+        (Reason::Stale, 3)
+    );
+    assert!(decision.age_ms.unwrap() > 5_000);
+}
+
+#[test]
+fn models_mean_profiles_and_adapters() {
+    let mut proxy = Proxy::new(1);
+    proxy.run(20);
+    let view = &proxy.vms[0];
+    let of = |model| {
+        view.profile_of(model)
+            .map(|(profile, adapter)| (profile.id.clone(), adapter))
+    };
+    assert_eq!(of(Some("alias")), Some(("tiny".to_owned(), None)));
+    assert_eq!(of(Some("lora")), Some(("tiny".to_owned(), Some("lora"))));
+    assert_eq!(of(None), Some(("tiny".to_owned(), None)));
+    assert_eq!(of(Some("other")), None);
+}

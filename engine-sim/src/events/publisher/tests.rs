@@ -11,9 +11,9 @@ fn socket(kind: SocketType, endpoint: &str, binds: bool) -> (Context, Socket, St
         socket.set_subscribe(b"").unwrap();
     }
     if binds {
-        socket.bind(endpoint).unwrap()
+        socket.bind(endpoint).unwrap();
     } else {
-        socket.connect(endpoint).unwrap()
+        socket.connect(endpoint).unwrap();
     }
     let endpoint = socket.get_last_endpoint().unwrap().unwrap();
     (context, socket, endpoint)

@@ -254,10 +254,10 @@ pub struct Delta {
     /// New set ids, applied before the upserts.
     #[prost(message, repeated, tag = "2")]
     pub sets: ::prost::alloc::vec::Vec<HolderSet>,
-    /// Ids no entry uses any more, applied after the removes.
+    /// Ids no entry uses any more, applied last.
     #[prost(uint32, repeated, tag = "3")]
     pub dropped_sets: ::prost::alloc::vec::Vec<u32>,
-    /// 16-byte entries as in Segment.
+    /// 16-byte entries as in Segment; none of them is in removes.
     #[prost(bytes = "bytes", tag = "4")]
     pub upserts: ::prost::bytes::Bytes,
     /// 8-byte rung hashes.

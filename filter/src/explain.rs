@@ -1,0 +1,39 @@
+//! Why a decision was taken, in one line for a response header.
+
+use core::fmt::Write;
+
+use prefixway_core::text::Unscorable;
+use prefixway_core::view::Decision;
+
+/// Candidates that are named, best first.
+const CANDIDATES: usize = 4;
+
+/// `reason=prefix; prompt=1200; age_ms=12; candidates=8; 10.0.0.1:8000 cached=1184 tier=gpu queued=0 in_flight=1 ttft_ms=2 cost_ms=4; ...`
+pub(crate) fn explain(decision: &Decision, unscorable: Option<Unscorable>) -> String {
+    let mut text = format!("reason={}", decision.reason.as_str());
+    if let Some(why) = unscorable {
+        let _ = write!(text, "/{}", why.reason());
+    }
+    let _ = write!(text, "; prompt={}", decision.prompt_tokens);
+    if let Some(age_ms) = decision.age_ms {
+        let _ = write!(text, "; age_ms={age_ms}");
+    }
+    let _ = write!(text, "; candidates={}", decision.ranking.len());
+    for candidate in decision.ranking.iter().take(CANDIDATES) {
+        let _ = write!(text, "; {}", candidate.address);
+        if let Some(rank) = candidate.rank {
+            let _ = write!(text, " rank={rank}");
+        }
+        let _ = write!(
+            text,
+            " cached={} tier={} queued={} in_flight={} ttft_ms={:.0} cost_ms={:.0}",
+            candidate.credit.tokens(),
+            candidate.credit.tier().map_or("none", |tier| tier.as_str()),
+            candidate.queued_prefill_tokens,
+            candidate.in_flight,
+            candidate.ttft_ms,
+            candidate.cost_ms,
+        );
+    }
+    text
+}

@@ -1,0 +1,171 @@
+//! The filter's metrics: every name is declared here and defined when the plugin is configured.
+//!
+//! Metrics belong to the whole proxy: VMs that define the same name add to the same one. A label is written into the name
+//! (`prefixway_decisions_total.reason=cache`), and the Envoy configuration has a rule that takes it out again. Values are integers.
+
+use prefixway_core::text::Unscorable;
+use prefixway_core::view;
+
+use crate::host::{self, MetricId, MetricKind};
+
+/// Why a request went where it went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The view decided, or found no endpoint.
+    View(view::Reason),
+    /// Not steered: nothing has come from the indexer yet.
+    NoSnapshot,
+    /// Not steered: the model is not known.
+    UnknownModel,
+    /// Not steered: the body is no inference request.
+    BadBody,
+    /// Not steered: the body is longer than allowed.
+    TooLarge,
+    /// Not steered: the host refused a call.
+    HostError,
+}
+
+impl Reason {
+    /// Every reason.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::View(view::Reason::Prefix),
+        Self::View(view::Reason::LoadOverPrefix),
+        Self::View(view::Reason::NoPrefix),
+        Self::View(view::Reason::NoText),
+        Self::View(view::Reason::Stale),
+        Self::View(view::Reason::NoEndpoint),
+        Self::NoSnapshot,
+        Self::UnknownModel,
+        Self::BadBody,
+        Self::TooLarge,
+        Self::HostError,
+    ];
+
+    /// The reason as a label.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Self::View(reason) => reason.as_str(),
+            Self::NoSnapshot => "no_snapshot",
+            Self::UnknownModel => "unknown_model",
+            Self::BadBody => "bad_body",
+            Self::TooLarge => "too_large",
+            Self::HostError => "host_error",
+        }
+    }
+}
+
+macro_rules! metrics {
+    ($($(#[$doc:meta])* $field:ident: $kind:ident $name:literal,)*) => {
+        /// Ids of every metric without labels, and of those with one by label. An id that the host refused is `None` and never used.
+        #[derive(Debug, Default)]
+        pub(crate) struct Metrics {
+            $($(#[$doc])* pub(crate) $field: Metric,)*
+            decisions: Vec<(Reason, Metric)>,
+            unscorable: Vec<(Unscorable, Metric)>,
+        }
+
+        impl Metrics {
+            /// Defines every metric.
+            pub(crate) fn define() -> Self {
+                Self {
+                    $($field: Metric::define(MetricKind::$kind, $name),)*
+                    decisions: Reason::ALL
+                        .into_iter()
+                        .map(|reason| {
+                            let name = format!("prefixway_decisions_total.reason={}", reason.as_str());
+                            (reason, Metric::define(MetricKind::Counter, &name))
+                        })
+                        .collect(),
+                    unscorable: Unscorable::ALL
+                        .into_iter()
+                        .map(|reason| {
+                            let name = format!("prefixway_unscorable_total.reason={}", reason.reason());
+                            (reason, Metric::define(MetricKind::Counter, &name))
+                        })
+                        .collect(),
+                }
+            }
+        }
+    };
+}
+
+metrics! {
+    /// Tokens of the prompt that the chosen endpoint is predicted to hold.
+    matched_tokens: Histogram "prefixway_matched_tokens",
+    /// Time from the end of the body to the decision.
+    decision_us: Histogram "prefixway_decision_us",
+    /// Time from the decision to the first byte of a streamed answer.
+    ttft_ms: Histogram "prefixway_ttft_ms",
+    /// Tokens predicted to be cached, over answers that report real ones.
+    predicted_tokens: Counter "prefixway_predicted_cached_tokens_total",
+    /// Tokens reported to be cached by the same answers.
+    cached_tokens: Counter "prefixway_cached_tokens_total",
+    /// Answers that ended early or failed.
+    failed: Counter "prefixway_failed_requests_total",
+    /// Requests in flight over all workers, written by the leader.
+    in_flight: Gauge "prefixway_in_flight_requests",
+    /// Age of the prefix knowledge, whole seconds rounded up.
+    index_age: Gauge "prefixway_index_age_seconds",
+    /// Entries in the table of this proxy.
+    index_rungs: Gauge "prefixway_index_rungs",
+    /// VMs (workers and the main thread) that have a copy of the indexer's state; a VM that traps stays counted.
+    ready_vms: Gauge "prefixway_ready_vms",
+    /// Times a VM became the leader.
+    elections: Counter "prefixway_leader_elections_total",
+    /// Times the copy of an indexer's state had to be started over.
+    resyncs: Counter "prefixway_resyncs_total",
+    /// Streams to an indexer that ended.
+    stream_ends: Counter "prefixway_stream_ends_total",
+    /// Host calls that failed.
+    host_errors: Counter "prefixway_host_errors_total",
+}
+
+/// One metric.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Metric(Option<MetricId>);
+
+impl Metric {
+    fn define(kind: MetricKind, name: &str) -> Self {
+        Self(host::define_metric(kind, name).ok())
+    }
+
+    /// Sets a gauge or observes a value.
+    pub(crate) fn record(self, value: u64) {
+        if let Some(id) = self.0 {
+            let _ = host::record(id, value);
+        }
+    }
+
+    /// Counts one more.
+    pub(crate) fn count(self) {
+        self.add(1);
+    }
+
+    /// Adds to a counter.
+    pub(crate) fn add(self, amount: u32) {
+        self.adjust(i64::from(amount));
+    }
+
+    /// Moves a gauge.
+    pub(crate) fn adjust(self, change: i64) {
+        if let Some(id) = self.0 {
+            let _ = host::increment(id, change);
+        }
+    }
+}
+
+impl Metrics {
+    /// Counts a decision.
+    pub(crate) fn decided(&self, reason: Reason) {
+        if let Some((_, metric)) = self.decisions.iter().find(|(r, _)| *r == reason) {
+            metric.count();
+        }
+    }
+
+    /// Counts a prompt without text.
+    pub(crate) fn unscorable(&self, reason: Unscorable) {
+        if let Some((_, metric)) = self.unscorable.iter().find(|(r, _)| *r == reason) {
+            metric.count();
+        }
+    }
+}

@@ -1,0 +1,349 @@
+//! A plugin at work: decides, keeps load, follows or leads the shards.
+
+use std::collections::BTreeSet;
+
+use prefixway_core::lifecycle::{Finish, Usage};
+use prefixway_core::load::RequestId;
+use prefixway_core::proto::Policy;
+use prefixway_core::schedule::Phase;
+use prefixway_core::snapshot::{EndpointKey, PromptHashes};
+use prefixway_core::text::{self, Api, LocalTime, Unscorable};
+use prefixway_core::view::{Ask, Decision, Ending, RoutingView, ViewConfig};
+
+use crate::explain::explain;
+use crate::metrics::{Metrics, Reason};
+use crate::prompters::{Hashing, Prompters};
+use crate::shared::HostData;
+use crate::streams::Streams;
+
+/// Prompt bytes that are hashed when the policy says nothing.
+const DEFAULT_MAX_PROMPT_BYTES: usize = 4 << 20;
+/// How often slowly changing gauges are written.
+const GAUGE_PERIOD_MS: u64 = 500;
+/// Longest prefill that is believed of an answer that is not streamed.
+const MAX_PREFILL_MS: f64 = 600_000.0;
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    /// The request's number in this VM.
+    pub(crate) request: RequestId,
+    /// Endpoints, reason and estimates; there is at least one choice.
+    pub(crate) decision: Decision,
+    /// Best endpoint.
+    pub(crate) endpoint: EndpointKey,
+    /// Its rank, for the header.
+    pub(crate) rank: Option<u32>,
+    /// Addresses to try, best first, separated by commas.
+    pub(crate) destinations: String,
+    /// Hashes of the prompt, where it has text.
+    pub(crate) prompt: Option<PromptHashes>,
+    /// Why it has none.
+    pub(crate) unscorable: Option<Unscorable>,
+    /// Whether the answer is streamed: only then its first byte tells when prefill ended.
+    pub(crate) is_streamed: bool,
+    /// For the response header, when that is allowed.
+    pub(crate) explanation: Option<String>,
+}
+
+/// How an exchange ended, and what the engine reported.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    /// From the lifecycle.
+    pub(crate) finish: Finish<EndpointKey>,
+    /// From the answer's end.
+    pub(crate) usage: Option<Usage>,
+}
+
+/// State of a plugin at work.
+#[derive(Debug)]
+pub(crate) struct Running {
+    view: RoutingView,
+    streams: Streams,
+    prompters: Prompters,
+    next_request: u64,
+    /// Requests whose answer is not streamed, by the time at which their prefill should be over.
+    prefills: BTreeSet<(u64, RequestId)>,
+    gauges_at_ms: u64,
+    is_ready: bool,
+    is_leader: bool,
+    resyncs: u64,
+}
+
+impl Running {
+    /// A plugin that knows nothing yet.
+    pub(crate) fn new(config: &ViewConfig) -> Self {
+        Self {
+            view: RoutingView::new(config),
+            streams: Streams::new(&config.indexers),
+            prompters: Prompters::default(),
+            next_request: 1,
+            prefills: BTreeSet::new(),
+            gauges_at_ms: 0,
+            is_ready: false,
+            is_leader: false,
+            resyncs: 0,
+        }
+    }
+
+    /// The policy in force: that of the first shard that has one.
+    pub(crate) fn policy(&self) -> Option<&Policy> {
+        self.view.policies().next()
+    }
+
+    /// Chooses an endpoint.
+    ///
+    /// # Errors
+    /// Why the request is not steered at all.
+    pub(crate) fn decide(
+        &mut self,
+        api: Api,
+        body: &[u8],
+        now_ns: u64,
+        explained: bool,
+    ) -> Result<Choice, Reason> {
+        let (Some(policy), Some(seed)) = (self.policy(), self.view.seed()) else {
+            return Err(Reason::NoSnapshot);
+        };
+        let now_ms = now_ns / 1_000_000;
+        let seconds = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
+        let hashing = Hashing {
+            seed,
+            max_bytes: match policy.max_prompt_bytes {
+                0 => DEFAULT_MAX_PROMPT_BYTES,
+                bytes => bytes as usize,
+            },
+            local_time: LocalTime::from_unix(seconds, policy.utc_offset_s),
+        };
+        let request = text::parse(api, body).map_err(|_| Reason::BadBody)?;
+        let (profile, adapter) = self
+            .view
+            .profile_of(request.model.as_deref())
+            .ok_or(Reason::UnknownModel)?;
+        let (prompt, unscorable) = match self.prompters.hashes(profile, adapter, &request, hashing)
+        {
+            Ok(prompt) => (Some(prompt), None),
+            Err(reason) => (None, Some(reason)),
+        };
+        let ask = Ask {
+            model: &profile.id,
+            adapter,
+            pool: &profile.pool,
+            phase: Phase::Decode,
+            prompt: prompt.as_ref(),
+            prompt_tokens: None,
+            bytes: body.len() as u64,
+            bytes_per_token: profile.bytes_per_token,
+        };
+        let decision = self.view.decide(&ask, now_ms, now_ns);
+        let best = decision
+            .choices
+            .first()
+            .ok_or(Reason::View(decision.reason))?;
+        let addresses: Vec<&str> = decision
+            .choices
+            .iter()
+            .map(|choice| choice.address.as_str())
+            .collect();
+        let number = RequestId(self.next_request);
+        self.next_request += 1;
+        Ok(Choice {
+            request: number,
+            endpoint: best.key,
+            rank: best.rank,
+            destinations: addresses.join(","),
+            explanation: explained.then(|| explain(&decision, unscorable)),
+            prompt,
+            unscorable,
+            is_streamed: request.stream,
+            decision,
+        })
+    }
+
+    /// The endpoint with this address, of this rank if there is such a one.
+    pub(crate) fn endpoint(&self, address: &str, rank: Option<u32>) -> Option<EndpointKey> {
+        [rank, None]
+            .into_iter()
+            .map(|rank| EndpointKey::new(address, rank))
+            .find(|key| {
+                let mut members = self.view.members().iter();
+                members.any(|member| member.info().endpoints.place_of(*key).is_some())
+            })
+    }
+
+    /// The request counts as load from now on.
+    pub(crate) fn started(
+        &mut self,
+        choice: &Choice,
+        is_steered: bool,
+        now_ms: u64,
+        metrics: &Metrics,
+    ) {
+        let prompt = choice.prompt.as_ref().filter(|_| is_steered);
+        let committed =
+            self.view
+                .commit(choice.request, &choice.decision, prompt, now_ms, &HostData);
+        if committed.is_err() {
+            metrics.host_errors.count();
+        }
+        let predicted = choice.decision.predicted_cached_tokens();
+        metrics.matched_tokens.record(u64::from(predicted));
+        if !choice.is_streamed
+            && let Some(best) = choice.decision.ranking.first()
+        {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "clamped"
+            )]
+            let prefill_ms = best.ttft_ms.clamp(0.0, MAX_PREFILL_MS) as u64;
+            let due_ms = now_ms.saturating_add(prefill_ms);
+            self.prefills.insert((due_ms, choice.request));
+        }
+    }
+
+    /// Another endpoint serves the request than was chosen.
+    pub(crate) fn moved(&mut self, choice: &Choice, endpoint: EndpointKey) {
+        self.view.served_by(choice.request, endpoint);
+    }
+
+    /// The first byte of the answer came.
+    pub(crate) fn first_byte(&mut self, choice: &Choice, now_ms: u64) {
+        if choice.is_streamed {
+            self.view.first_byte(choice.request, now_ms);
+        } else {
+            self.view.prefilled(choice.request);
+        }
+    }
+
+    /// The exchange is over.
+    pub(crate) fn finished(
+        &mut self,
+        choice: &Choice,
+        answer: &Answer,
+        now_ms: u64,
+        metrics: &Metrics,
+    ) {
+        let finish = &answer.finish;
+        let reported = answer.usage.unwrap_or_default();
+        let ending = Ending {
+            is_failed: finish.failed,
+            cached_tokens: reported.cached_tokens,
+            prompt_tokens: reported.prompt_tokens,
+        };
+        self.view.finish(choice.request, ending, now_ms);
+        if finish.failed {
+            metrics.failed.count();
+        }
+        if let Some(ms) = finish.ttft_ms.filter(|_| choice.is_streamed) {
+            metrics.ttft_ms.record(u64::from(ms));
+        }
+        if let Some(cached) = reported.cached_tokens {
+            let predicted = choice.decision.predicted_cached_tokens();
+            metrics.cached_tokens.add(cached);
+            metrics.predicted_tokens.add(predicted);
+        }
+    }
+
+    /// Periodic work; bounded.
+    pub(crate) fn tick(&mut self, now_ms: u64, metrics: &Metrics) {
+        while let Some((due_ms, request)) = self.prefills.first().copied()
+            && due_ms <= now_ms
+        {
+            self.prefills.pop_first();
+            self.view.prefilled(request);
+        }
+        for shard in self.streams.reset_silent(now_ms) {
+            self.view.on_closed(shard, now_ms);
+            metrics.stream_ends.count();
+        }
+        let ticked = self.view.tick(now_ms, &HostData);
+        if let Some(error) = ticked.error {
+            metrics.host_errors.count();
+            log::debug!("shared data: {error}");
+        }
+        if ticked.has_policy {
+            self.compile();
+        }
+        for (shard, action) in &ticked.actions {
+            if self.streams.act(*shard, action, now_ms).is_err() {
+                metrics.host_errors.count();
+                self.view.on_closed(*shard, now_ms);
+            }
+        }
+        self.write_gauges(now_ms, metrics);
+    }
+
+    fn compile(&mut self) {
+        self.prompters = Prompters::compile(self.view.policies(), |model, error| {
+            log::warn!("model {model} is routed by load only, its profile can't be used: {error}");
+        });
+    }
+
+    fn write_gauges(&mut self, now_ms: u64, metrics: &Metrics) {
+        let members = self.view.members();
+        let is_ready = members.iter().any(|member| member.snapshot().epoch != 0);
+        if is_ready != self.is_ready {
+            self.is_ready = is_ready;
+            metrics.ready_vms.adjust(if is_ready { 1 } else { -1 });
+        }
+        let is_leader = members.iter().any(|member| member.is_leader());
+        if is_leader && !self.is_leader {
+            metrics.elections.count();
+        }
+        self.is_leader = is_leader;
+        let resyncs: u64 = members.iter().map(|member| member.resyncs()).sum();
+        let more = u32::try_from(resyncs.saturating_sub(self.resyncs)).unwrap_or(u32::MAX);
+        metrics.resyncs.add(more);
+        self.resyncs = resyncs;
+        if now_ms < self.gauges_at_ms {
+            return;
+        }
+        self.gauges_at_ms = now_ms + GAUGE_PERIOD_MS;
+        if let Some(oldest) = members.iter().filter_map(|m| m.age_ms(now_ms)).max() {
+            metrics.index_age.record(oldest.div_ceil(1000));
+        }
+        if is_leader {
+            let rungs: usize = members.iter().map(|m| m.snapshot().table.len()).sum();
+            metrics.index_rungs.record(rungs as u64);
+            metrics
+                .in_flight
+                .record(u64::from(self.view.in_flight(now_ms)));
+        }
+    }
+
+    /// A message came on a stream.
+    pub(crate) fn message(&mut self, token: u32, size: usize, now_ms: u64, metrics: &Metrics) {
+        let Some(shard) = self.streams.shard_of(token) else {
+            return;
+        };
+        let message = match self.streams.read(shard, size, now_ms) {
+            Ok(message) => message,
+            Err(error) => {
+                log::warn!("stream to the indexer starts over: {error}");
+                metrics.stream_ends.count();
+                self.streams.close(shard);
+                self.view.on_closed(shard, now_ms);
+                return;
+            }
+        };
+        match self.view.on_message(shard, message, now_ms) {
+            Ok(true) => self.compile(),
+            Ok(false) => {}
+            Err(error) => {
+                log::warn!("copy of the index starts over: {error}");
+                metrics.stream_ends.count();
+                self.streams.close(shard);
+            }
+        }
+    }
+
+    /// A stream ended.
+    pub(crate) fn stream_ended(&mut self, token: u32, status: u32, now_ms: u64, metrics: &Metrics) {
+        if let Some(shard) = self.streams.ended(token) {
+            self.view.on_closed(shard, now_ms);
+            metrics.stream_ends.count();
+            log::info!("stream to the indexer ended with status {status}");
+        }
+    }
+}

@@ -1,0 +1,82 @@
+//! The plugin's root context: configuration, ticks and streams.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use proxy_wasm::traits::{Context, HttpContext, RootContext};
+use proxy_wasm::types::ContextType;
+
+use crate::config::Config;
+use crate::host::{self, Buffer};
+use crate::http::HttpFilter;
+use crate::plugin::Plugin;
+
+/// One configured plugin in one VM.
+#[derive(Default)]
+pub(crate) struct RootFilter {
+    plugin: Option<Rc<RefCell<Plugin>>>,
+}
+
+impl RootFilter {
+    fn with(&self, work: impl FnOnce(&mut Plugin)) {
+        if let Some(plugin) = &self.plugin
+            && let Ok(mut plugin) = plugin.try_borrow_mut()
+        {
+            work(&mut plugin);
+        }
+    }
+}
+
+impl Context for RootFilter {
+    fn on_grpc_stream_message(&mut self, token: u32, size: usize) {
+        self.with(|plugin| plugin.message(token, size, host::now_ms()));
+    }
+
+    fn on_grpc_stream_close(&mut self, token: u32, status: u32) {
+        self.with(|plugin| plugin.stream_ended(token, status, host::now_ms()));
+    }
+}
+
+impl RootContext for RootFilter {
+    fn on_configure(&mut self, size: usize) -> bool {
+        let configured = host::buffer(Buffer::Configuration, 0, size)
+            .map_err(|error| error.to_string())
+            .and_then(|json| Config::from_json(&json).map_err(|error| error.to_string()));
+        match configured {
+            Ok(config) => {
+                if let Err(error) = host::set_tick_period_ms(config.tick_ms) {
+                    log::error!("no ticks, so nothing will be learned: {error}");
+                }
+                let plugin = Plugin::new(config);
+                self.plugin = Some(Rc::new(RefCell::new(plugin)));
+                true
+            }
+            Err(error) => {
+                log::error!("configuration is refused: {error}");
+                false
+            }
+        }
+    }
+
+    fn on_tick(&mut self) {
+        self.with(|plugin| plugin.tick(host::now_ms()));
+    }
+
+    fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
+        match &self.plugin {
+            Some(plugin) => Some(Box::new(HttpFilter::new(Rc::clone(plugin)))),
+            // Without configuration nothing is touched; the SDK would panic on `None`.
+            None => Some(Box::new(Untouched)),
+        }
+    }
+
+    fn get_type(&self) -> Option<ContextType> {
+        Some(ContextType::HttpContext)
+    }
+}
+
+/// An exchange of a plugin that has no configuration.
+struct Untouched;
+
+impl Context for Untouched {}
+impl HttpContext for Untouched {}

@@ -1,0 +1,138 @@
+//! Captures of real engines, end to end.
+
+use super::*;
+use std::path::PathBuf;
+
+/// What a capture must come to.
+struct Expected {
+    requests: usize,
+    compared: usize,
+    mean_abs_error_tokens: f64,
+    render: usize,
+    bytes: usize,
+}
+
+const TINYBPE: Expected = Expected {
+    requests: 169,
+    compared: 153,
+    mean_abs_error_tokens: 5.4,
+    render: 161,
+    bytes: 167,
+};
+const LLAMA3_1: Expected = Expected {
+    requests: 173,
+    compared: 157,
+    mean_abs_error_tokens: 5.8,
+    render: 165,
+    bytes: 171,
+};
+
+fn replay_folder(folder: &Path) -> Report {
+    run(
+        &folder.join("model"),
+        &folder.join("events.jsonl"),
+        &folder.join("requests.jsonl"),
+    )
+    .unwrap()
+}
+
+fn check(folder: &Path, expected: &Expected) {
+    let report = replay_folder(folder);
+    println!("{}\n{}", folder.display(), report.to_table());
+    assert_eq!(
+        (report.requests, report.compared),
+        (expected.requests, expected.compared)
+    );
+    assert_eq!(
+        (report.render_equal, report.render_compared),
+        (expected.render, expected.render)
+    );
+    assert_eq!(
+        (report.bytes_equal, report.bytes_compared),
+        (expected.bytes, expected.bytes)
+    );
+    assert_eq!(report.decode_errors, 0);
+    assert!(
+        report.mean_abs_error_tokens <= expected.mean_abs_error_tokens,
+        "{}",
+        report.mean_abs_error_tokens
+    );
+    assert!(report.index_exact_mae <= 1.2, "{}", report.index_exact_mae);
+    assert_eq!(report.per_request.len(), report.compared);
+}
+
+fn copied(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../router-core/tests/fixtures/vllm")
+        .join(name)
+}
+
+/// The folder of captures named by `$PREFIXWAY_FIXTURES`; `None`, with a message, when it is absent.
+fn fixtures() -> Option<PathBuf> {
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../shared/fixtures/vllm");
+    let path = std::env::var_os("PREFIXWAY_FIXTURES")
+        .map_or_else(|| PathBuf::from(default), PathBuf::from);
+    if path.is_dir() {
+        return Some(path);
+    }
+    println!(
+        "skipped: {} is not a folder; set PREFIXWAY_FIXTURES to run this test",
+        path.display()
+    );
+    None
+}
+
+#[test]
+fn captures_are_predicted_within_half_a_block() {
+    check(&copied("tinybpe"), &TINYBPE);
+    check(&copied("llama3_1"), &LLAMA3_1);
+}
+
+#[test]
+fn captures_of_the_fixture_folder_are_predicted_within_half_a_block() {
+    let Some(fixtures) = fixtures() else {
+        return;
+    };
+    check(&fixtures.join("tinybpe"), &TINYBPE);
+    check(&fixtures.join("llama3_1"), &LLAMA3_1);
+}
+
+#[test]
+fn every_capture_of_the_fixture_folder_is_read() {
+    let Some(fixtures) = fixtures() else {
+        return;
+    };
+    for entry in std::fs::read_dir(fixtures).unwrap() {
+        let folder = entry.unwrap().path();
+        if !folder.join("requests.jsonl").is_file() {
+            continue;
+        }
+        match run(
+            &folder.join("model"),
+            &folder.join("events.jsonl"),
+            &folder.join("requests.jsonl"),
+        ) {
+            Ok(report) => {
+                assert_eq!(report.decode_errors, 0, "{}", folder.display());
+                println!("{}\n{}", folder.display(), report.to_table());
+            }
+            // A tokenizer that is not supported says so.
+            Err(error) => assert!(
+                matches!(error, ReplayError::Model(_)),
+                "{}: {error}",
+                folder.display()
+            ),
+        }
+    }
+}
+
+#[test]
+fn missing_files_are_named() {
+    let error = run(
+        Path::new("nowhere"),
+        Path::new("nowhere/events.jsonl"),
+        Path::new("requests.jsonl"),
+    )
+    .unwrap_err();
+    assert_eq!(error.to_string(), "can't read requests.jsonl");
+}

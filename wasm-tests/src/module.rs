@@ -1,0 +1,78 @@
+//! Finding and compiling the module under test.
+
+use std::env;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use wasmtime::{Config, Engine, Module, OptLevel, Result, format_err};
+
+/// Environment variable that names the built module.
+pub const MODULE_VARIABLE: &str = "PREFIXWAY_WASM";
+
+/// Profiles looked for under the target folder, first found wins.
+const PROFILES: [&str; 3] = ["wasm", "release", "debug"];
+
+/// Where the built module is: [`MODULE_VARIABLE`], else the newest of the target folder's profiles.
+///
+/// # Errors
+/// When there is none; the text names the command that builds it.
+pub fn module_path() -> Result<PathBuf> {
+    if let Some(path) = env::var_os(MODULE_VARIABLE) {
+        return Ok(PathBuf::from(path));
+    }
+    let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
+        || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
+        PathBuf::from,
+    );
+    PROFILES
+        .iter()
+        .map(|profile| {
+            target
+                .join("wasm32-unknown-unknown")
+                .join(profile)
+                .join("prefixway_filter.wasm")
+        })
+        .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
+        .max()
+        .map(|(_, path)| path)
+        .ok_or_else(|| {
+            format_err!(
+                "the built wasm filter was not found under {}\nhint: run `make wasm`, or name it in {MODULE_VARIABLE}",
+                target.display()
+            )
+        })
+}
+
+fn engine() -> Result<&'static Engine> {
+    static ENGINE: OnceLock<Engine> = OnceLock::new();
+    if let Some(engine) = ENGINE.get() {
+        return Ok(engine);
+    }
+    let mut config = Config::new();
+    config.cranelift_opt_level(OptLevel::Speed);
+    let engine = Engine::new(&config)?;
+    Ok(ENGINE.get_or_init(|| engine))
+}
+
+/// The built filter, compiled once for each process.
+///
+/// # Errors
+/// When it is missing (see [`module_path`]) or is no valid module.
+pub fn built_module() -> Result<Module> {
+    static MODULE: OnceLock<std::result::Result<Module, String>> = OnceLock::new();
+    MODULE
+        .get_or_init(|| {
+            let compile = || Module::from_file(engine()?, module_path()?);
+            compile().map_err(|error| format!("{error:#}"))
+        })
+        .clone()
+        .map_err(|error| format_err!("{error}"))
+}
+
+/// A module from its text form, for tests of the host itself.
+///
+/// # Errors
+/// When the text is no valid module.
+pub fn module_from_wat(text: &str) -> Result<Module> {
+    Module::new(engine()?, text)
+}

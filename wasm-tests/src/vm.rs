@@ -1,0 +1,278 @@
+//! One VM: a wasm instance, its calls and its streams.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::rc::Rc;
+
+use wasmtime::{
+    Instance, Linker, Module, Result, Store, StoreLimitsBuilder, WasmParams, WasmResults, bail,
+};
+
+use crate::abi;
+use crate::exchange::{Ending, Exchange, StreamId};
+use crate::grpc::{GrpcStream, StreamToken};
+use crate::headers::Headers;
+use crate::process::Process;
+use crate::request::{RequestBuilder, ResponseBuilder};
+use crate::state::VmState;
+
+/// Context id of the plugin's root context.
+const ROOT: u32 = 1;
+/// Memory that Envoy allows a VM.
+const MEMORY_BYTES: usize = 1 << 30;
+
+/// One wasm instance with its root context.
+pub struct Vm {
+    pub(crate) store: Store<VmState>,
+    instance: Instance,
+    next_context: u32,
+    trap: Option<String>,
+}
+
+impl fmt::Debug for Vm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Vm")
+            .field("index", &self.store.data().index)
+            .field("trap", &self.trap)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Vm {
+    /// Instantiates the module and runs its start-up callbacks.
+    pub(crate) fn start(
+        module: &Module,
+        index: usize,
+        process: Rc<RefCell<Process>>,
+        configuration: &[u8],
+    ) -> Result<Self> {
+        let mut store = Store::new(module.engine(), VmState::new(index, process, configuration));
+        store.data_mut().limits = StoreLimitsBuilder::new().memory_size(MEMORY_BYTES).build();
+        store.limiter(|state| &mut state.limits);
+        let mut linker = Linker::new(module.engine());
+        abi::link(&mut linker)?;
+        linker.define_unknown_imports_as_traps(module)?;
+        let instance = linker.instantiate(&mut store, module)?;
+        store.data_mut().memory = instance.get_memory(&mut store, "memory");
+        let allocate = ["proxy_on_memory_allocate", "malloc"]
+            .iter()
+            .find_map(|name| instance.get_typed_func(&mut store, name).ok());
+        store.data_mut().allocate = allocate;
+        let mut vm = Self {
+            store,
+            instance,
+            next_context: ROOT + 1,
+            trap: None,
+        };
+        vm.call::<(), ()>("_initialize", ROOT, ());
+        vm.store.data_mut().root = ROOT;
+        vm.call::<(u32, u32), ()>("proxy_on_context_create", ROOT, (ROOT, 0));
+        let size = u32::try_from(configuration.len())?;
+        let started = vm.call::<(u32, u32), u32>("proxy_on_vm_start", ROOT, (ROOT, 0));
+        let configured = vm.call::<(u32, u32), u32>("proxy_on_configure", ROOT, (ROOT, size));
+        if started == Some(0) || configured == Some(0) {
+            bail!("the filter refused its configuration");
+        }
+        vm.settle();
+        Ok(vm)
+    }
+
+    /// Calls an export in a context; `None` when it is not there or the VM has trapped, now or before.
+    pub(crate) fn call<P: WasmParams, R: WasmResults>(
+        &mut self,
+        name: &str,
+        context: u32,
+        arguments: P,
+    ) -> Option<R> {
+        if self.trap.is_some() {
+            return None;
+        }
+        let function = self
+            .instance
+            .get_typed_func::<P, R>(&mut self.store, name)
+            .ok()?;
+        self.store.data_mut().effective = context;
+        match function.call(&mut self.store, arguments) {
+            Ok(result) => Some(result),
+            Err(error) => {
+                self.trap = Some(format!("{name}: {error:#}"));
+                None
+            }
+        }
+    }
+
+    /// Closes streams that the process refuses, as Envoy does right after the call that opened them.
+    pub(crate) fn settle(&mut self) {
+        for token in std::mem::take(&mut self.store.data_mut().opened) {
+            if self.store.data().process.borrow().refuse_streams {
+                self.close_stream(token, 14, "upstream connect error");
+            }
+        }
+    }
+
+    /// Number of this VM in its host.
+    pub fn index(&self) -> usize {
+        self.store.data().index
+    }
+
+    /// What ended the VM, or `None` while it is alive.
+    pub fn trap(&self) -> Option<&str> {
+        self.trap.as_deref()
+    }
+
+    /// Ends the VM as a trap does: nothing runs in it any more and no ending is reported.
+    pub fn kill(&mut self) {
+        self.trap = Some("killed by the test".to_owned());
+    }
+
+    /// Tick period that the filter asked for, 0 = none.
+    pub fn tick_period_ms(&self) -> u32 {
+        self.store.data().tick_ms
+    }
+
+    /// Bytes of wasm memory in use.
+    pub fn memory_bytes(&mut self) -> usize {
+        match self.store.data().memory {
+            Some(memory) => memory.data_size(&self.store),
+            None => 0,
+        }
+    }
+
+    /// Lowers the memory that the VM may have from now on.
+    pub fn limit_memory(&mut self, bytes: usize) {
+        self.store.data_mut().limits = StoreLimitsBuilder::new().memory_size(bytes).build();
+    }
+
+    /// Runs the tick callback once.
+    pub fn tick(&mut self) {
+        self.call::<u32, ()>("proxy_on_tick", ROOT, ROOT);
+        self.settle();
+    }
+
+    /// Starts a request with these headers.
+    pub fn request<'a>(&'a mut self, headers: &[(&str, &str)]) -> RequestBuilder<'a> {
+        RequestBuilder::new(self, headers.iter().copied().collect())
+    }
+
+    /// Starts the response of a forwarded request.
+    pub fn response(&mut self, id: StreamId) -> ResponseBuilder<'_> {
+        ResponseBuilder::new(self, id)
+    }
+
+    /// Ends an exchange: log, done, delete.
+    pub fn end(&mut self, id: StreamId, ending: Ending) {
+        let Some(exchange) = self.store.data_mut().exchanges.get_mut(&id.0) else {
+            return;
+        };
+        exchange.logging = true;
+        exchange.request_body = None;
+        exchange.response_body = None;
+        exchange.properties.insert(
+            "response.flags".to_owned(),
+            ending.flags().to_le_bytes().to_vec(),
+        );
+        self.call::<u32, ()>("proxy_on_log", id.0, id.0);
+        self.call::<u32, u32>("proxy_on_done", id.0, id.0);
+        self.call::<u32, ()>("proxy_on_delete", id.0, id.0);
+        self.store.data_mut().exchanges.remove(&id.0);
+    }
+
+    pub(crate) fn open_exchange(&mut self, exchange: Exchange) -> StreamId {
+        let id = self.next_context;
+        self.next_context += 1;
+        self.store.data_mut().exchanges.insert(id, exchange);
+        self.call::<(u32, u32), ()>("proxy_on_context_create", id, (id, ROOT));
+        StreamId(id)
+    }
+
+    /// Tokens of the streams that are open, oldest first.
+    pub fn streams(&self) -> Vec<StreamToken> {
+        let streams = &self.store.data().streams;
+        streams
+            .iter()
+            .filter_map(|(token, s)| (!s.closed).then_some(*token))
+            .collect()
+    }
+
+    /// One stream, open or closed.
+    pub fn stream(&self, token: StreamToken) -> Option<&GrpcStream> {
+        self.store.data().streams.get(&token)
+    }
+
+    /// Takes the messages that the filter sent on a stream.
+    pub fn take_sent(&mut self, token: StreamToken) -> Vec<Vec<u8>> {
+        match self.store.data_mut().streams.get_mut(&token) {
+            Some(stream) => std::mem::take(&mut stream.sent),
+            None => Vec::new(),
+        }
+    }
+
+    /// The context that opened a stream which is still open.
+    fn open_stream(&self, token: StreamToken) -> Option<u32> {
+        self.stream(token)
+            .and_then(|s| (!s.closed).then_some(s.context))
+    }
+
+    /// Delivers the server's initial metadata; nothing happens when the stream is closed.
+    pub fn deliver_metadata(&mut self, token: StreamToken, metadata: &[(&str, &str)]) {
+        let Some(context) = self.open_stream(token) else {
+            return;
+        };
+        self.store.data_mut().grpc_metadata = metadata.iter().copied().collect();
+        let count = u32::try_from(metadata.len()).unwrap_or(u32::MAX);
+        let arguments = (context, token.0, count);
+        self.call::<_, ()>("proxy_on_grpc_receive_initial_metadata", context, arguments);
+        self.store.data_mut().grpc_metadata = Headers::default();
+        self.settle();
+    }
+
+    /// Delivers one message of the server; nothing happens when the stream is closed.
+    pub fn deliver(&mut self, token: StreamToken, message: &[u8]) {
+        let Some(context) = self.open_stream(token) else {
+            return;
+        };
+        self.store.data_mut().grpc_message = Some(message.to_vec());
+        let size = u32::try_from(message.len()).unwrap_or(u32::MAX);
+        let arguments = (context, token.0, size);
+        self.call::<_, ()>("proxy_on_grpc_receive", context, arguments);
+        self.store.data_mut().grpc_message = None;
+        self.settle();
+    }
+
+    /// Closes a stream from the server's side.
+    pub fn close_stream(&mut self, token: StreamToken, status: u32, message: &str) {
+        let state = self.store.data_mut();
+        match state.streams.get_mut(&token) {
+            Some(stream) if !stream.closed => stream.closed = true,
+            _ => return,
+        }
+        state.grpc_status = (status, message.to_owned());
+        self.call::<_, ()>("proxy_on_grpc_close", ROOT, (ROOT, token.0, status));
+        self.settle();
+    }
+
+    /// HTTP callouts that wait: token, cluster, headers and body.
+    pub fn callouts(&self) -> Vec<(u32, &str, &Headers, &[u8])> {
+        let callouts = &self.store.data().callouts;
+        callouts
+            .iter()
+            .map(|(token, c)| (*token, c.cluster.as_str(), &c.headers, c.body.as_slice()))
+            .collect()
+    }
+
+    /// Answers a callout; no headers at all means that it failed.
+    pub fn answer_callout(&mut self, token: u32, headers: &[(&str, &str)], body: &[u8]) {
+        let state = self.store.data_mut();
+        if state.callouts.remove(&token).is_none() {
+            return;
+        }
+        state.callout_headers = headers.iter().copied().collect();
+        state.callout_body = (!headers.is_empty()).then(|| body.to_vec());
+        let count = u32::try_from(headers.len()).unwrap_or(u32::MAX);
+        let size = u32::try_from(body.len()).unwrap_or(u32::MAX);
+        let arguments = (ROOT, token, count, size, 0u32);
+        self.call::<_, ()>("proxy_on_http_call_response", ROOT, arguments);
+        self.store.data_mut().callout_body = None;
+        self.settle();
+    }
+}

@@ -1,0 +1,255 @@
+//! The indexer's end of the streams, scripted: the same publisher as the real one, without network and engines.
+
+use std::collections::HashMap;
+use std::path::Path;
+
+use prefixway_core::endpoint::HolderId;
+use prefixway_core::hash::{Scope, Seed};
+use prefixway_core::index::{Changes, RungChange};
+use prefixway_core::proto::{
+    Ack, Down, Endpoint, EndpointLoad, Endpoints, Holder, Load, ModelProfile, Outcome, Policy,
+    Routed, Up, Usage, down, up,
+};
+use prefixway_core::snapshot::{PromptHashes, Publisher, PublisherConfig};
+use prefixway_core::text::{Api, LocalTime, ModelFiles, PromptProfile, Prompter, parse};
+use prefixway_wasm_tests::{Host, StreamToken};
+use prost::Message;
+
+/// Model that requests name.
+pub(crate) const MODEL: &str = "tiny";
+/// Adapter of that model.
+pub(crate) const ADAPTER: &str = "tiny-sql";
+/// Bytes per token that the scripted index claims.
+pub(crate) const BYTES_PER_TOKEN: u32 = 4;
+/// Tokens per block.
+pub(crate) const BLOCK: u32 = 16;
+const SEED: Seed = Seed(0x5eed);
+
+/// What the streams of all VMs have said.
+#[derive(Debug, Default)]
+pub(crate) struct Heard {
+    pub(crate) subscriptions: Vec<up::Kind>,
+    pub(crate) routed: Vec<Routed>,
+    pub(crate) outcomes: Vec<Outcome>,
+    pub(crate) usage: Usage,
+}
+
+/// A scripted indexer of one shard.
+pub(crate) struct Indexer {
+    publisher: Publisher,
+    pub(crate) policy: Policy,
+    pub(crate) endpoints: Endpoints,
+    profile: PromptProfile,
+    /// Version that each stream has, by VM and token.
+    streams: HashMap<(usize, StreamToken), u64>,
+    pub(crate) heard: Heard,
+}
+
+fn read(name: &str) -> String {
+    let folder = "../router-core/tests/fixtures/vllm/tinybpe/model";
+    let path = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join(folder)
+        .join(name);
+    std::fs::read_to_string(path).unwrap()
+}
+
+fn endpoint(id: u32, address: &str) -> Endpoint {
+    Endpoint {
+        id,
+        address: address.to_owned(),
+        role: "both".to_owned(),
+        pool: "default".to_owned(),
+        healthy: true,
+        prefill_tokens_per_s: 8_000.0,
+        block_size: BLOCK,
+        holders: vec![Holder {
+            id,
+            tier: "gpu".to_owned(),
+        }],
+        state: "live".to_owned(),
+        model: MODEL.to_owned(),
+        ..Endpoint::default()
+    }
+}
+
+impl Indexer {
+    /// An empty index over these endpoints; holder ids are the endpoints' places.
+    pub(crate) fn new(addresses: &[&str]) -> Self {
+        Self::with_epoch(addresses, 1)
+    }
+
+    /// The same in another version line.
+    pub(crate) fn with_epoch(addresses: &[&str], epoch: u64) -> Self {
+        let (tokenizer, config, template) = (
+            read("tokenizer.json"),
+            read("tokenizer_config.json"),
+            read("chat_template.jinja"),
+        );
+        let profile = PromptProfile::from_model_files(&ModelFiles {
+            tokenizer_json: &tokenizer,
+            tokenizer_config_json: &config,
+            chat_template: Some(&template),
+        })
+        .unwrap();
+        let publisher = Publisher::try_new(PublisherConfig {
+            epoch,
+            seed: SEED,
+            shard: "s".to_owned(),
+            ring_deltas: 64,
+            max_bytes: 64 << 20,
+        })
+        .unwrap();
+        let model = ModelProfile {
+            id: MODEL.to_owned(),
+            revision: profile.revision(),
+            pool: "default".to_owned(),
+            names: vec![MODEL.to_owned(), "tiny-alias".to_owned()],
+            adapters: vec![ADAPTER.to_owned()],
+            prompt_profile: serde_json::to_vec(&profile).unwrap().into(),
+            bytes_per_token: f64::from(BYTES_PER_TOKEN),
+            state: "precise".to_owned(),
+            ..ModelProfile::default()
+        };
+        Self {
+            publisher,
+            policy: Policy {
+                models: vec![model],
+                beta: 2.0,
+                max_age_ms: 5_000,
+                explain: true,
+                mode: "on".to_owned(),
+                revision: 1,
+                ..Policy::default()
+            },
+            endpoints: Endpoints {
+                revision: 1,
+                endpoints: (0u32..)
+                    .zip(addresses)
+                    .map(|(id, address)| endpoint(id, address))
+                    .collect(),
+            },
+            profile,
+            streams: HashMap::new(),
+            heard: Heard::default(),
+        }
+    }
+
+    /// The rungs of a request body, as the index would have them for the base model.
+    pub(crate) fn hashes(&self, api: Api, body: &str) -> PromptHashes {
+        let prompter = Prompter::try_new(self.profile.clone()).unwrap();
+        let request = parse(api, body.as_bytes()).unwrap();
+        let prompt = prompter
+            .prompt(&request, LocalTime::from_date(2026, 1, 1))
+            .unwrap();
+        let adapter = request.model.as_deref().filter(|model| *model == ADAPTER);
+        let scope = Scope {
+            space: prompt.space,
+            profile: MODEL,
+            revision: self.profile.revision(),
+            adapter: adapter.unwrap_or_default(),
+            salt: request.cache_salt.as_deref().unwrap_or_default(),
+        };
+        PromptHashes::new(scope.hash(SEED), &prompt.text, SEED, usize::MAX)
+    }
+
+    /// Lets endpoints (by place) hold the whole prompt of a chat body, from now on.
+    pub(crate) fn store(&mut self, endpoints: &[u32], body: &str) {
+        let hashes = self.hashes(Api::Chat, body);
+        let upserts = hashes.rungs.iter().map(|rung| RungChange {
+            hash: rung.hash,
+            token_depth: u32::try_from(rung.bytes()).unwrap() / BYTES_PER_TOKEN,
+            holders: endpoints.iter().map(|id| HolderId(*id)).collect(),
+        });
+        let changes = Changes {
+            upserts: upserts.collect(),
+            removes: Vec::new(),
+        };
+        self.publisher.apply(&changes).unwrap();
+    }
+
+    /// Version of the index.
+    pub(crate) fn version(&self) -> u64 {
+        self.publisher.version()
+    }
+
+    /// Takes what the streams say, answers subscriptions, sends what is new, and acknowledges.
+    pub(crate) fn serve(&mut self, host: &mut Host) {
+        for vm in 0..host.vm_count() {
+            for token in host.vm(vm).streams() {
+                for bytes in host.vm(vm).take_sent(token) {
+                    let up = Up::decode(bytes.as_slice()).unwrap();
+                    self.hear(host, (vm, token), up);
+                }
+                self.bring_up_to_date(host, (vm, token));
+            }
+        }
+    }
+
+    fn hear(&mut self, host: &mut Host, at: (usize, StreamToken), up: Up) {
+        let seq = up.seq;
+        match up.kind.unwrap() {
+            up::Kind::Subscribe(subscribe) => {
+                let have = (subscribe.have_epoch, subscribe.have_version);
+                self.heard
+                    .subscriptions
+                    .push(up::Kind::Subscribe(subscribe));
+                let start = self.publisher.start(have.0, have.1);
+                send(host, at, &start.hello);
+                send(host, at, &message(down::Kind::Policy(self.policy.clone())));
+                self.send_endpoints(host, at);
+                for down in &start.body {
+                    send(host, at, down);
+                }
+                self.streams.insert(at, self.publisher.version());
+            }
+            up::Kind::Usage(usage) => self.heard.usage = usage,
+            up::Kind::Routed(routed) => self.heard.routed.push(routed),
+            up::Kind::Outcome(outcome) => self.heard.outcomes.push(outcome),
+        }
+        if seq > 0 {
+            send(host, at, &message(down::Kind::Ack(Ack { seq })));
+        }
+    }
+
+    fn bring_up_to_date(&mut self, host: &mut Host, at: (usize, StreamToken)) {
+        let Some(have) = self.streams.get_mut(&at) else {
+            return;
+        };
+        for delta in self.publisher.deltas_since(*have).unwrap() {
+            send(host, at, &message(down::Kind::Delta(delta)));
+        }
+        *have = self.publisher.version();
+        let load = |endpoint: &Endpoint| EndpointLoad {
+            endpoint: endpoint.id,
+            ..EndpointLoad::default()
+        };
+        let load = Load {
+            endpoints: self.endpoints.endpoints.iter().map(load).collect(),
+        };
+        send(host, at, &message(down::Kind::Load(load)));
+    }
+
+    fn send_endpoints(&self, host: &mut Host, at: (usize, StreamToken)) {
+        let endpoints = down::Kind::Endpoints(self.endpoints.clone());
+        send(host, at, &message(endpoints));
+    }
+
+    /// Sends changed endpoints and policy to every stream.
+    pub(crate) fn announce(&mut self, host: &mut Host) {
+        self.endpoints.revision += 1;
+        self.policy.revision += 1;
+        for at in self.streams.keys().copied().collect::<Vec<_>>() {
+            self.send_endpoints(host, at);
+            let policy = down::Kind::Policy(self.policy.clone());
+            send(host, at, &message(policy));
+        }
+    }
+}
+
+fn message(kind: down::Kind) -> Down {
+    Down { kind: Some(kind) }
+}
+
+fn send(host: &mut Host, (vm, token): (usize, StreamToken), down: &Down) {
+    host.vm(vm).deliver(token, &down.encode_to_vec());
+}
