@@ -3,7 +3,9 @@
 //! Jinja2 settings: `trim_blocks`, `lstrip_blocks`, loop controls, no escaping, immutable sandbox. A template that the engine would
 //! fail on may render here or fail too; such a request gets no reply from any endpoint, so its text doesn't matter.
 
+mod content_format;
 mod environment;
+mod facts;
 mod source;
 
 use std::io::{self, Write};
@@ -11,11 +13,11 @@ use std::io::{self, Write};
 use minijinja::machinery::parse;
 use minijinja::{Environment, ErrorKind, Value};
 
-use super::content_format;
 use super::error::{ProfileError, Unscorable};
 use super::messages::ContentFormat;
 use super::strftime::LocalTime;
 use super::value::Variables;
+use facts::Facts;
 
 /// Longest prompt that is rendered, in bytes.
 pub const MAX_PROMPT_BYTES: usize = 32 << 20;
@@ -46,11 +48,17 @@ impl ChatTemplate {
         let source = source::adapt(source);
         let mut environment = environment::new();
         let compile = |source| ProfileError::Template { source };
-        let syntax = environment.syntax().clone();
-        let format = match format {
-            Some(format) => format,
-            None => content_format::detect(&parse(&source, NAME, syntax).map_err(compile)?),
+        let (format, adds_markup) = {
+            let tree = parse(&source, NAME, environment.syntax().clone()).map_err(compile)?;
+            let facts = Facts::collect(&tree);
+            (
+                format.unwrap_or_else(|| content_format::detect(&facts)),
+                facts.adds_markup,
+            )
         };
+        if adds_markup {
+            environment::refuse_markup(&mut environment);
+        }
         environment
             .add_template_owned(NAME, source)
             .map_err(compile)?;

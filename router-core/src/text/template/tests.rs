@@ -144,6 +144,22 @@ fn exceptions_of_the_template_leave_no_text() {
 }
 
 #[test]
+fn markup_may_be_printed_but_not_added_to() {
+    assert_eq!(render("{{ '<' | safe }}{{ '<' ~ '>' }}"), "<<>");
+    for source in [
+        "{{ 'a' | safe + x }}",
+        "{{ x ~ (x | e) }}",
+        "{{ x + 'b' + 'c' | safe }}",
+    ] {
+        assert_eq!(
+            render_with(source, r#"{"x":"<"}"#),
+            Err(Unscorable::Template),
+            "{source}"
+        );
+    }
+}
+
+#[test]
 fn work_and_output_are_bounded() {
     let endless =
         "{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}";
