@@ -1,4 +1,25 @@
 //! Prefixway's indexer as a library, and its command line.
+//!
+//! ```text
+//!  engines ── KVEvents ─► kv_events ─┐                        ┌─► publish ─► grpc ─► gateways
+//!          ── /metrics ─► scrape ────┴─► ingest (owns index) ─┤
+//!  gateways ── usage, routed, outcome ──► ingest              └─► http (health, metrics, API)
+//! ```
+//!
+//! One task owns the index; all others send it commands on bounded queues. The logic is in `prefixway_core`;
+//! each module here touches one part of the outside world.
 
+pub mod cli;
+pub mod config;
 pub mod demo;
+pub mod grpc;
+pub mod http;
+pub mod ingest;
+pub mod kv_events;
+pub mod metrics;
+pub mod profile;
+pub mod publish;
 pub mod replay;
+pub mod scrape;
+pub mod serve;
+pub mod shutdown;

@@ -1,2 +1,7 @@
-//! placeholder
-fn main() {}
+//! The `prefixway` command.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    prefixway::cli::run()
+}

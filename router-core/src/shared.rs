@@ -23,6 +23,7 @@
 //! are a u64 (epoch; for `load` the ms it was received) and the message.
 
 pub mod head;
+mod items;
 pub mod keys;
 pub mod leader;
 pub mod loading;

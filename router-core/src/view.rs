@@ -35,7 +35,7 @@ pub struct ViewConfig {
     pub gateway: String,
     /// Random number of this VM.
     pub nonce: u64,
-    /// Budget of all tables together.
+    /// Budget of all tables together; while a copy is replaced by another, both are held.
     pub max_bytes: usize,
 }
 
@@ -63,6 +63,8 @@ pub struct Ending {
 
 #[derive(Clone, Copy, Debug)]
 struct Sent {
+    /// As it was told to others: the VM may get another number later.
+    origin: Origin,
     shard: u32,
     started_ms: u64,
     first_byte_ms: Option<u64>,
@@ -242,9 +244,11 @@ impl RoutingView {
         }
         let shard = u32::try_from(choice.shard).unwrap_or(u32::MAX);
         let predicted_cached_tokens = decision.predicted_cached_tokens();
+        let origin = self.origin(request);
         self.sent.insert(
             request,
             Sent {
+                origin,
                 shard,
                 started_ms: now_ms,
                 first_byte_ms: None,
@@ -253,7 +257,7 @@ impl RoutingView {
         );
         let rungs = prompt.map_or(&[][..], |prompt| &prompt.rungs);
         let routed = proto::Routed {
-            request: self.number(request),
+            request: origin.request.0,
             endpoint: 0,
             rungs: rungs
                 .iter()
@@ -267,7 +271,7 @@ impl RoutingView {
         let message = self
             .registry
             .send(shard, choice.key, Body::Routed(routed), now_ms);
-        self.speculate(self.origin(request), rungs, &message, now_ms);
+        self.speculate(origin, rungs, &message, now_ms);
         self.forward(&message);
         self.registry.write(&self.ledger, now_ms, shared)
     }
@@ -301,7 +305,9 @@ impl RoutingView {
     /// Another endpoint than the first choice served the request.
     pub fn served_by(&mut self, request: RequestId, endpoint: EndpointKey) {
         self.ledger.served_by(request, endpoint);
-        self.speculation.cancel(self.origin(request));
+        if let Some(sent) = self.sent.get(&request) {
+            self.speculation.cancel(sent.origin);
+        }
         self.registry.touch();
     }
 
@@ -313,13 +319,13 @@ impl RoutingView {
             return false;
         };
         if ending.is_failed {
-            self.speculation.cancel(self.origin(request));
+            self.speculation.cancel(sent.origin);
         }
         let ttft_ms = sent
             .first_byte_ms
             .map_or(0, |at| at.saturating_sub(sent.started_ms));
         let outcome = proto::Outcome {
-            request: self.number(request),
+            request: sent.origin.request.0,
             endpoint: 0,
             ttft_ms: u32::try_from(ttft_ms).unwrap_or(u32::MAX),
             predicted_cached_tokens: sent.predicted_cached_tokens,
@@ -334,18 +340,15 @@ impl RoutingView {
         true
     }
 
+    /// The request with a number that is unique within the gateway: VM number in the top 16 bits.
     fn origin(&self, request: RequestId) -> Origin {
-        Origin {
-            vm: self.registry.id().unwrap_or(0),
-            request: RequestId(self.number(request)),
-        }
-    }
-
-    /// Number of a request that is unique within the gateway: VM number in the top 16 bits.
-    fn number(&self, request: RequestId) -> u64 {
         const REQUEST_BITS: u32 = 48;
-        let vm = u64::from(self.registry.id().unwrap_or(0));
-        (vm << REQUEST_BITS) | (request.0 & ((1 << REQUEST_BITS) - 1))
+        let vm = self.registry.id().unwrap_or(0);
+        let number = (u64::from(vm) << REQUEST_BITS) | (request.0 & ((1 << REQUEST_BITS) - 1));
+        Origin {
+            vm,
+            request: RequestId(number),
+        }
     }
 }
 

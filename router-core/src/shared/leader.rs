@@ -8,8 +8,8 @@ use super::{
     LEASE_MS, MAX_DELTAS_PER_TICK, MAX_ITEMS_PER_TICK, RENEW_MS, RING_DELTAS, ShardInfo,
     SharedData, SharedError,
     head::{Head, MAX_STALE, Term},
+    items::Items,
     keys::ShardKeys,
-    meta::Meta,
     sweeper::Sweeper,
 };
 use crate::{
@@ -56,10 +56,8 @@ pub struct Leader {
     seed: Option<Seed>,
     /// Deltas that are in the copy and not in the ring yet.
     pending: VecDeque<proto::Delta>,
-    /// Versions at which items were published in this term.
-    segments: Vec<u64>,
-    pages: Vec<u64>,
-    meta: Option<Meta>,
+    /// What was published of the copy in this term.
+    items: Items,
     head: Head,
     renewed_ms: u64,
     policy: Outgoing,
@@ -123,9 +121,7 @@ impl Leader {
             replica: Replica::from_snapshot(snapshot, max_bytes, None),
             seed: info.seed,
             pending: VecDeque::new(),
-            segments: Vec::new(),
-            pages: Vec::new(),
-            meta: None,
+            items: Items::default(),
             head: claim.head,
             renewed_ms: 0,
             policy: Outgoing::default(),
@@ -253,16 +249,14 @@ impl Leader {
     /// keys of the old are emptied like those of any dead term.
     fn begin_copy(&mut self) {
         self.pending.clear();
-        if !self.segments.is_empty() {
+        if !self.items.is_empty() {
             self.sweeper.add(self.head.term.0);
             self.head.term = self.head.term.next(self.nonce);
             for outgoing in [&mut self.policy, &mut self.endpoints, &mut self.load] {
                 outgoing.is_written = outgoing.bytes.is_empty();
             }
         }
-        self.segments.clear();
-        self.pages.clear();
-        self.meta = None;
+        self.items = Items::default();
         self.head.epoch = 0;
         self.head.is_complete = false;
     }
@@ -298,120 +292,35 @@ impl Leader {
             self.head.version = version;
             self.head.ring_base = version;
         }
-        let mut items = MAX_ITEMS_PER_TICK;
-        while items > 0 && self.publish_new_item(shared)? {
-            items -= 1;
-        }
+        let term = self.head.term.0;
+        let (keys, snapshot) = (&self.keys, self.replica.snapshot_mut());
+        let mut budget = MAX_ITEMS_PER_TICK;
+        self.items
+            .publish_new(&mut budget, snapshot, (keys, term), shared)?;
         for _ in 0..MAX_DELTAS_PER_TICK {
-            let Some(next) = self.pending.front().map(|delta| delta.version) else {
+            let Some(next) = self.pending.front() else {
                 break;
             };
-            if !self.make_room(next, &mut items, shared)? {
+            let version = next.version;
+            if !self
+                .items
+                .make_room(version, &mut budget, snapshot, (keys, term), shared)?
+            {
                 break;
             }
-            if let Some(delta) = self.pending.pop_front() {
-                let key = self.keys.delta(self.head.term.0, next % RING_DELTAS);
-                shared.set(&key, &delta.encode_to_vec(), None)?;
-                self.head.version = next;
-            }
+            shared.set(
+                &keys.delta(term, version % RING_DELTAS),
+                &next.encode_to_vec(),
+                None,
+            )?;
+            self.pending.pop_front();
+            self.head.version = version;
         }
-        let is_complete = self.segments.len() == self.snapshot().table.segments().len()
-            && self.pages.len() == self.snapshot().sets.pages();
-        if is_complete {
-            let meta = Meta::of(self.snapshot(), seed);
-            if self.meta.as_ref() != Some(&meta) {
-                shared.set(
-                    &self.keys.of_term(self.head.term.0, "meta"),
-                    &meta.to_bytes(),
-                    None,
-                )?;
-                self.meta = Some(meta);
-            }
+        if self
+            .items
+            .publish_meta(snapshot, seed, (keys, term), shared)?
+        {
             self.head.is_complete = true;
-        }
-        Ok(())
-    }
-
-    /// Publishes an item that was not published in this term; gives whether there was one.
-    fn publish_new_item(&mut self, shared: &impl SharedData) -> Result<bool, SharedError> {
-        if self.segments.len() < self.snapshot().table.segments().len() {
-            self.segments.push(0);
-            self.publish_segment(self.segments.len() - 1, shared)?;
-        } else if self.pages.len() < self.snapshot().sets.pages() {
-            self.pages.push(0);
-            self.publish_page(self.pages.len() - 1, shared)?;
-        } else {
-            return Ok(false);
-        }
-        Ok(true)
-    }
-
-    /// Publishes old items again so that delta `next` may take its place in the ring: `2 * items / RING_DELTAS` of them, rounded up, so that in
-    /// steady state none is older than half the ring; gives whether the place is free.
-    fn make_room(
-        &mut self,
-        next: u64,
-        items: &mut usize,
-        shared: &impl SharedData,
-    ) -> Result<bool, SharedError> {
-        let all = self.segments.len() + self.pages.len();
-        let mut due = (2 * all).div_ceil(usize::try_from(RING_DELTAS).unwrap_or(1));
-        loop {
-            let oldest = self.oldest_item();
-            let must = oldest.is_some_and(|(version, _)| version + RING_DELTAS < next);
-            let Some((_, item)) = oldest.filter(|_| must || due > 0) else {
-                return Ok(true);
-            };
-            if *items == 0 {
-                return Ok(!must);
-            }
-            match item {
-                Item::Segment(number) => self.publish_segment(number, shared)?,
-                Item::Page(number) => self.publish_page(number, shared)?,
-            }
-            *items -= 1;
-            due = due.saturating_sub(1);
-        }
-    }
-
-    /// The item with the smallest version below that of the copy.
-    fn oldest_item(&self) -> Option<(u64, Item)> {
-        let segments = self
-            .segments
-            .iter()
-            .enumerate()
-            .map(|(number, &version)| (version, Item::Segment(number)));
-        let pages = self
-            .pages
-            .iter()
-            .enumerate()
-            .map(|(number, &version)| (version, Item::Page(number)));
-        let oldest = segments.chain(pages).min_by_key(|&(version, _)| version);
-        oldest.filter(|&(version, _)| version < self.snapshot().version)
-    }
-
-    fn publish_segment(
-        &mut self,
-        number: usize,
-        shared: &impl SharedData,
-    ) -> Result<(), SharedError> {
-        let snapshot = self.replica.snapshot_mut();
-        let key = self.keys.segment(self.head.term.0, number);
-        if let Some(image) = snapshot.table.image(number) {
-            shared.set(&key, image, None)?;
-        }
-        if let Some(version) = self.segments.get_mut(number) {
-            *version = snapshot.version;
-        }
-        Ok(())
-    }
-
-    fn publish_page(&mut self, number: usize, shared: &impl SharedData) -> Result<(), SharedError> {
-        let snapshot = self.replica.snapshot();
-        let image = snapshot.sets.page_image(number);
-        shared.set(&self.keys.page(self.head.term.0, number), &image, None)?;
-        if let Some(version) = self.pages.get_mut(number) {
-            *version = snapshot.version;
         }
         Ok(())
     }
@@ -421,10 +330,4 @@ impl Leader {
 #[derive(Clone, Debug)]
 pub struct Claim {
     head: Head,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Item {
-    Segment(usize),
-    Page(usize),
 }

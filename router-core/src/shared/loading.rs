@@ -113,7 +113,9 @@ impl Loading {
             if self.copy.version >= head.version {
                 break;
             }
-            let Some(delta) = read_delta(self.term, self.copy.version + 1, keys, shared) else {
+            let Some(delta) =
+                read_delta(self.term, self.copy.version.saturating_add(1), keys, shared)
+            else {
                 return Step::Restart;
             };
             if self.copy.sets.apply(&delta).is_err() || self.copy.table.apply(&delta).is_err() {

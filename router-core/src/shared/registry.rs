@@ -216,7 +216,7 @@ impl VmRegistry {
             // Only a counter that exists can be counted up by CAS; that is left to the next tick.
             return shared.set(&key, &0u64.to_le_bytes(), None);
         };
-        let next = read_u64(&bytes, 0).unwrap_or(0) + 1;
+        let next = read_u64(&bytes, 0).unwrap_or(0).wrapping_add(1);
         match shared.set(&key, &next.to_le_bytes(), cas) {
             Ok(()) => self.id = u32::try_from(next).ok(),
             Err(SharedError::CasMismatch) => {}

@@ -1,5 +1,6 @@
 //! Several VMs over one shared data.
 
+mod foreign;
 mod registry;
 pub(crate) mod world;
 

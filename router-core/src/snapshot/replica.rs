@@ -122,7 +122,7 @@ impl Snapshot {
     /// # Errors
     /// [`ReplicaError::Gap`] (nothing is changed), or the copy is useless afterwards.
     pub fn apply(&mut self, delta: &proto::Delta) -> Result<(), ReplicaError> {
-        if delta.version != self.version + 1 {
+        if self.version.checked_add(1) != Some(delta.version) {
             return Err(ReplicaError::Gap {
                 have: self.version,
                 got: delta.version,

@@ -1,0 +1,48 @@
+//! `prefixway check-config`: validates a configuration and says what it means.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use super::Failure;
+use crate::config::{Config, Overrides};
+use crate::profile::{self, Profile};
+
+/// Arguments of `check-config`.
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Example:\n  prefixway check-config indexer.yaml && prefixway serve --config indexer.yaml"
+)]
+pub struct Args {
+    /// Configuration, YAML
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Check only the text, without looking at the model folders
+    #[arg(long)]
+    no_files: bool,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// The configuration is wrong, or a model can't be loaded.
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let config = Config::load(&args.file, &Overrides::default()).map_err(Failure::from_config)?;
+    if !args.no_files {
+        for model in &config.models {
+            let loaded = Profile::load(model).map_err(|error| Failure {
+                hint: Some(profile::HINT.to_owned()),
+                error: error.into(),
+                code: 2,
+            })?;
+            if let Some(reason) = loaded.blind_reason {
+                writeln!(
+                    std::io::stderr(),
+                    "warning: model {}: no prompt text, routed by load alone: {reason}",
+                    model.id
+                )?;
+            }
+        }
+    }
+    write!(std::io::stdout(), "{}", config.describe())?;
+    Ok(())
+}

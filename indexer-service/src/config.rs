@@ -1,0 +1,293 @@
+//! Settings of `prefixway serve`.
+//!
+//! ```text
+//!  YAML file ─► raw (serde, unknown keys refused) ─► overrides (flags over environment) ─► TryFrom ─► Config (checked)
+//! ```
+//!
+//! Every rule that spans more than one key lives in that one conversion, and every broken rule is reported, not only the first.
+//! `docs/configuration.md` documents each key; a test parses its examples and compares its list of keys with these structs.
+
+mod check;
+mod describe;
+mod duration;
+mod error;
+mod raw;
+mod seed;
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+pub use error::{ConfigError, Problem};
+pub use raw::Raw;
+pub use seed::{SeedError, SeedSource};
+
+/// Default address of the HTTP surface; loopback, because it has no authentication.
+pub const DEFAULT_HTTP: &str = "127.0.0.1:9700";
+/// Default address of the gRPC stream; loopback, because the stream carries the seed in plain text.
+pub const DEFAULT_GRPC: &str = "127.0.0.1:9701";
+/// Default name of the indexer shard.
+pub const DEFAULT_SHARD: &str = "default";
+/// Default folder for generated state (the seed).
+pub const DEFAULT_STATE_DIR: &str = "./state";
+/// Default pool of models.
+pub const DEFAULT_POOL: &str = "default";
+/// Default prefill rate: a mid-size model on one current accelerator; only ratios between endpoints matter much.
+pub const DEFAULT_PREFILL_TOKENS_PER_S: f64 = 8_000.0;
+/// Default weight of uncached tokens in the cost; within 10 % of a clairvoyant greedy choice in simulation.
+pub const DEFAULT_BETA: f64 = 2.0;
+/// Default age beyond which prefix knowledge is ignored.
+pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(5);
+/// Default limit of request bodies that the filter scores.
+pub const DEFAULT_MAX_BODY_BYTES: u32 = 16 << 20;
+/// Default limit of canonical text that the filter scores.
+pub const DEFAULT_MAX_PROMPT_BYTES: u32 = 4 << 20;
+/// Default base life of a speculative entry; longer prompts live longer.
+pub const DEFAULT_SPECULATIVE_TTL: Duration = Duration::from_secs(10);
+/// Default bound of the index's memory.
+pub const DEFAULT_INDEX_BYTES: u64 = 1 << 30;
+/// Default time between two deltas; the reach of 100 ms from event to worker leaves room for it.
+pub const DEFAULT_TICK: Duration = Duration::from_millis(10);
+/// Default time between two scrapes of a busy engine.
+pub const DEFAULT_SCRAPE_INTERVAL: Duration = Duration::from_millis(250);
+/// Default time between two scrapes of an idle engine.
+pub const DEFAULT_SCRAPE_IDLE_INTERVAL: Duration = Duration::from_secs(2);
+/// Default time that one scrape may take.
+pub const DEFAULT_SCRAPE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Default time after which the service is ready although some source has not connected.
+pub const DEFAULT_READY_GRACE: Duration = Duration::from_secs(10);
+
+/// Checked settings.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where to listen.
+    pub listen: Listen,
+    /// Name of this shard, as the filter sees it.
+    pub shard: String,
+    /// Where the hash seed comes from.
+    pub seed: SeedSource,
+    /// Folder for generated state.
+    pub state_dir: PathBuf,
+    /// Served models, at least one; ids, names and adapters are unique.
+    pub models: Vec<Model>,
+    /// Endpoints in the order of the file; (address, rank) is unique.
+    pub endpoints: Vec<Endpoint>,
+    /// What the filter is told.
+    pub policy: Policy,
+    /// Bounds of the index.
+    pub index: IndexLimits,
+    /// How engines are scraped.
+    pub scrape: Scrape,
+    /// After this long the service is ready although some source has not connected.
+    pub ready_grace: Duration,
+}
+
+/// Addresses to listen on; port 0 takes a free port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// Health, metrics and API.
+    pub http: SocketAddr,
+    /// The snapshot stream.
+    pub grpc: SocketAddr,
+}
+
+/// One base model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Model {
+    /// Profile id.
+    pub id: String,
+    /// Values of a request's `model` that mean the base model; never empty.
+    pub names: Vec<String>,
+    /// Values of a request's `model` that mean an adapter.
+    pub adapters: Vec<String>,
+    /// Folder with `tokenizer.json`, `tokenizer_config.json` and the chat template.
+    pub model_dir: PathBuf,
+    /// Chat template file that replaces the model folder's own.
+    pub chat_template: Option<PathBuf>,
+    /// Pool of its endpoints.
+    pub pool: String,
+}
+
+/// One addressable engine rank.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Endpoint {
+    /// Address as Envoy spells it: `ip:port`, IPv6 in brackets.
+    pub address: SocketAddr,
+    /// Data-parallel rank, when the engine takes it by header.
+    pub rank: Option<u32>,
+    /// Index into [`Config::models`].
+    pub model: usize,
+    /// Phases that it serves.
+    pub role: Role,
+    /// Accelerator class, an open list; empty when not given.
+    pub accelerator: String,
+    /// Adapters that it serves, each one of its model's; empty: all of them.
+    pub adapters: Vec<String>,
+    /// Event source; `None` leaves the endpoint to decisions alone.
+    pub events: Option<Events>,
+    /// Prefill rate in tokens per second.
+    pub prefill_tokens_per_s: f64,
+    /// Whether `/metrics` and `/health` are polled.
+    pub scrape: bool,
+}
+
+/// Phases that an endpoint serves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// Prefill and decode.
+    #[default]
+    Both,
+    /// Prefill only.
+    Prefill,
+    /// Decode only.
+    Decode,
+}
+
+impl Role {
+    /// The role's name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Both => "both",
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+        }
+    }
+}
+
+/// An event source.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Events {
+    /// How the subscriber meets the publisher.
+    pub publisher: Publisher,
+    /// Address of the publisher's replay socket, if it has one.
+    pub replay: Option<String>,
+    /// Topic filter, a prefix; empty takes all.
+    pub topic: String,
+}
+
+/// Who binds and who connects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Publisher {
+    /// The publisher is bound here and the indexer connects.
+    Connect(String),
+    /// The indexer binds here and the publisher connects.
+    Bind(String),
+}
+
+/// What the filter is told.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Policy {
+    /// Weight of uncached tokens in the cost.
+    pub beta: f64,
+    /// Older prefix knowledge is ignored.
+    pub max_age: Duration,
+    /// Allows the explain response header.
+    pub explain: bool,
+    /// Whether the filter steers.
+    pub mode: Mode,
+    /// Larger bodies are routed by load.
+    pub max_body_bytes: u32,
+    /// Longer prompts are scored up to here.
+    pub max_prompt_bytes: u32,
+    /// Engines' local time minus UTC, for templates that print the date.
+    pub utc_offset_s: i32,
+    /// Base life of a speculative entry.
+    pub speculative_ttl: Duration,
+    /// Profile id for bodies without `model`.
+    pub default_model: Option<String>,
+}
+
+/// Whether the filter steers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Mode {
+    /// Decides and steers.
+    #[default]
+    On,
+    /// Decides and records, but does not steer.
+    Shadow,
+    /// Does nothing.
+    Off,
+}
+
+impl Mode {
+    /// The mode's name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::On => "on",
+            Self::Shadow => "shadow",
+            Self::Off => "off",
+        }
+    }
+}
+
+/// Bounds of the index.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IndexLimits {
+    /// Memory bound in bytes.
+    pub max_bytes: u64,
+    /// Time between two deltas.
+    pub tick: Duration,
+}
+
+/// How engines are scraped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Scrape {
+    /// Time between two scrapes of a busy engine.
+    pub interval: Duration,
+    /// Time between two scrapes of an idle engine.
+    pub idle_interval: Duration,
+    /// Time that one scrape may take.
+    pub timeout: Duration,
+}
+
+/// Values that flags and environment put over the file.
+#[derive(Clone, Debug, Default)]
+pub struct Overrides {
+    /// Replaces `listen.http`.
+    pub http: Option<String>,
+    /// Replaces `listen.grpc`.
+    pub grpc: Option<String>,
+    /// Replaces `state_dir`.
+    pub state_dir: Option<PathBuf>,
+    /// Replaces `seed_file`, and `seed` too.
+    pub seed_file: Option<PathBuf>,
+    /// Replaces `shard`.
+    pub shard: Option<String>,
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// Relative paths inside the file are relative to the file's folder.
+    ///
+    /// # Errors
+    /// The file can't be read, is not YAML of the documented shape, or breaks a rule.
+    pub fn load(path: &Path, overrides: &Overrides) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        let base = path.parent().unwrap_or(Path::new(""));
+        Self::parse(&text, base, overrides)
+    }
+
+    /// Reads and checks text; relative paths are taken from `base`.
+    ///
+    /// # Errors
+    /// The text is not YAML of the documented shape, or breaks a rule.
+    pub fn parse(text: &str, base: &Path, overrides: &Overrides) -> Result<Self, ConfigError> {
+        let mut raw = Raw::from_yaml(text)?;
+        raw.put_over(overrides);
+        check::check(&raw, base)
+    }
+
+    /// What the settings mean, in sentences for a person; secrets are left out.
+    pub fn describe(&self) -> String {
+        describe::describe(self)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,379 @@
+//! Turns the file's shape into checked settings; all rules are here.
+
+mod endpoints;
+
+use std::collections::HashMap;
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use super::duration::{RawDuration, show};
+use super::error::{ConfigError, Problem};
+use super::raw::{Raw, RawModel, RawPolicy};
+use super::seed::{SEED_FILE_NAME, SeedSource};
+use super::{
+    Config, DEFAULT_BETA, DEFAULT_GRPC, DEFAULT_HTTP, DEFAULT_INDEX_BYTES, DEFAULT_MAX_AGE,
+    DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_PROMPT_BYTES, DEFAULT_POOL, DEFAULT_READY_GRACE,
+    DEFAULT_SCRAPE_IDLE_INTERVAL, DEFAULT_SCRAPE_INTERVAL, DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD,
+    DEFAULT_SPECULATIVE_TTL, DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits, Listen, Model, Policy,
+    Scrape,
+};
+
+/// Most models of one shard.
+const MAX_MODELS: usize = 256;
+/// Longest name of anything.
+const MAX_NAME_BYTES: usize = 512;
+
+const MS: fn(u64) -> Duration = Duration::from_millis;
+const S: fn(u64) -> Duration = Duration::from_secs;
+
+pub(super) fn check(raw: &Raw, base: &Path) -> Result<Config, ConfigError> {
+    let mut checker = Checker {
+        problems: Vec::new(),
+    };
+    let config = checker.config(raw, base);
+    match config {
+        Some(config) if checker.problems.is_empty() => Ok(config),
+        _ => Err(ConfigError::Invalid(checker.problems)),
+    }
+}
+
+struct Checker {
+    problems: Vec<Problem>,
+}
+
+impl Checker {
+    fn problem(&mut self, key: impl Display, value: impl Display, reason: impl Into<String>) {
+        self.push(key, value, reason.into(), None);
+    }
+
+    fn hinted(
+        &mut self,
+        key: impl Display,
+        value: impl Display,
+        reason: impl Into<String>,
+        hint: &str,
+    ) {
+        self.push(key, value, reason.into(), Some(hint.to_owned()));
+    }
+
+    fn push(
+        &mut self,
+        key: impl Display,
+        value: impl Display,
+        reason: String,
+        hint: Option<String>,
+    ) {
+        self.problems.push(Problem {
+            key: key.to_string(),
+            value: value.to_string(),
+            reason,
+            hint,
+        });
+    }
+
+    fn config(&mut self, raw: &Raw, base: &Path) -> Option<Config> {
+        let listen = self.listen(raw);
+        let shard = raw
+            .shard
+            .clone()
+            .unwrap_or_else(|| DEFAULT_SHARD.to_owned());
+        self.name("shard", &shard);
+        let from = |path: &PathBuf, by_flag: bool| {
+            if by_flag {
+                path.clone()
+            } else {
+                base.join(path)
+            }
+        };
+        let state_dir = match &raw.state_dir {
+            Some(path) => from(path, raw.paths_from_flags.state_dir),
+            None => base.join(DEFAULT_STATE_DIR),
+        };
+        let seed = self.seed(raw, &state_dir, &from);
+        let models = self.models(&raw.models, base);
+        let endpoints = self.endpoints(&raw.endpoints, &raw.models);
+        let policy = self.policy(&raw.policy, &raw.models);
+        let index = IndexLimits {
+            max_bytes: self.number(
+                "index.max_bytes",
+                raw.index.max_bytes.unwrap_or(DEFAULT_INDEX_BYTES),
+                1 << 20..=1 << 40,
+            ),
+            tick: self.duration(
+                "index.tick",
+                raw.index.tick.as_ref(),
+                DEFAULT_TICK,
+                MS(1)..=MS(20),
+            ),
+        };
+        let scrape = self.scrape(raw);
+        let ready_grace = self.duration(
+            "ready_grace",
+            raw.ready_grace.as_ref(),
+            DEFAULT_READY_GRACE,
+            S(0)..=S(3600),
+        );
+        Some(Config {
+            listen: listen?,
+            shard,
+            seed: seed?,
+            state_dir,
+            models,
+            endpoints: endpoints?,
+            policy,
+            index,
+            scrape,
+            ready_grace,
+        })
+    }
+
+    fn listen(&mut self, raw: &Raw) -> Option<Listen> {
+        let mut address = |key: &str, value: Option<&String>, default: &str| {
+            let text = value.map_or(default, String::as_str);
+            let parsed = text.parse::<SocketAddr>().ok();
+            if parsed.is_none() {
+                self.hinted(
+                    key,
+                    text,
+                    "is not an address, allowed: ip:port",
+                    "127.0.0.1 serves this machine only, 0.0.0.0 all interfaces; port 0 takes a free one",
+                );
+            }
+            parsed
+        };
+        let http = address("listen.http", raw.listen.http.as_ref(), DEFAULT_HTTP);
+        let grpc = address("listen.grpc", raw.listen.grpc.as_ref(), DEFAULT_GRPC);
+        let (http, grpc) = (http?, grpc?);
+        if http == grpc && http.port() != 0 {
+            self.problem(
+                "listen.grpc",
+                grpc,
+                "is also listen.http, allowed: two addresses",
+            );
+        }
+        Some(Listen { http, grpc })
+    }
+
+    fn seed(
+        &mut self,
+        raw: &Raw,
+        state_dir: &Path,
+        from: &dyn Fn(&PathBuf, bool) -> PathBuf,
+    ) -> Option<SeedSource> {
+        match (&raw.seed, &raw.seed_file) {
+            (Some(_), Some(file)) => {
+                self.problem(
+                    "seed_file",
+                    file.display(),
+                    "is given besides seed, allowed: one of them",
+                );
+                None
+            }
+            (Some(seed), None) => {
+                let given = seed.0.map(SeedSource::Given);
+                if given.is_none() {
+                    self.hinted(
+                        "seed",
+                        "",
+                        "is not a seed, allowed: 0x and 1 to 16 hexadecimal digits, not zero (the value is not shown)",
+                        "leave seed out to have one generated in state_dir; replicas of a deployment must share it",
+                    );
+                }
+                given
+            }
+            (None, Some(file)) => {
+                Some(SeedSource::File(from(file, raw.paths_from_flags.seed_file)))
+            }
+            (None, None) => Some(SeedSource::Generated(state_dir.join(SEED_FILE_NAME))),
+        }
+    }
+
+    fn models(&mut self, raw: &[RawModel], base: &Path) -> Vec<Model> {
+        if raw.is_empty() || raw.len() > MAX_MODELS {
+            self.problem(
+                "models",
+                raw.len(),
+                format!("models are configured, allowed: 1 to {MAX_MODELS}"),
+            );
+        }
+        let mut ids = HashMap::new();
+        let mut requested = HashMap::new();
+        raw.iter()
+            .enumerate()
+            .map(|(i, model)| {
+                self.name(&format!("models[{i}].id"), &model.id);
+                self.unique(&mut ids, &model.id, format!("models[{i}].id"));
+                // Without names the id itself is what requests say.
+                let names = if model.names.is_empty() {
+                    vec![model.id.clone()]
+                } else {
+                    model.names.clone()
+                };
+                for (field, values) in [("names", &names), ("adapters", &model.adapters)] {
+                    for (j, value) in values.iter().enumerate() {
+                        let key = format!("models[{i}].{field}[{j}]");
+                        self.name(&key, value);
+                        self.unique(&mut requested, value, key);
+                    }
+                }
+                let pool = model
+                    .pool
+                    .clone()
+                    .unwrap_or_else(|| DEFAULT_POOL.to_owned());
+                self.name(&format!("models[{i}].pool"), &pool);
+                Model {
+                    id: model.id.clone(),
+                    names,
+                    adapters: model.adapters.clone(),
+                    model_dir: base.join(&model.model_dir),
+                    chat_template: model.chat_template.as_ref().map(|path| base.join(path)),
+                    pool,
+                }
+            })
+            .collect()
+    }
+
+    fn policy(&mut self, raw: &RawPolicy, models: &[RawModel]) -> Policy {
+        if let Some(id) = &raw.default_model
+            && !models.iter().any(|model| &model.id == id)
+        {
+            self.problem("policy.default_model", id, "is not a model's id");
+        }
+        let bytes = |value: Option<u64>, default: u32| value.unwrap_or(u64::from(default));
+        let body = self.number(
+            "policy.max_body_bytes",
+            bytes(raw.max_body_bytes, DEFAULT_MAX_BODY_BYTES),
+            1024..=256 << 20,
+        );
+        let prompt = self.number(
+            "policy.max_prompt_bytes",
+            bytes(raw.max_prompt_bytes, DEFAULT_MAX_PROMPT_BYTES),
+            1024..=256 << 20,
+        );
+        let offset = self.number(
+            "policy.utc_offset_s",
+            raw.utc_offset_s,
+            -14 * 3600..=14 * 3600,
+        );
+        Policy {
+            beta: self.number("policy.beta", raw.beta.unwrap_or(DEFAULT_BETA), 0.0..=100.0),
+            max_age: self.duration(
+                "policy.max_age",
+                raw.max_age.as_ref(),
+                DEFAULT_MAX_AGE,
+                MS(100)..=S(3600),
+            ),
+            explain: raw.explain,
+            mode: raw.mode,
+            max_body_bytes: u32::try_from(body).unwrap_or(u32::MAX),
+            max_prompt_bytes: u32::try_from(prompt).unwrap_or(u32::MAX),
+            utc_offset_s: i32::try_from(offset).unwrap_or(0),
+            speculative_ttl: self.duration(
+                "policy.speculative_ttl",
+                raw.speculative_ttl.as_ref(),
+                DEFAULT_SPECULATIVE_TTL,
+                MS(100)..=S(600),
+            ),
+            default_model: raw.default_model.clone(),
+        }
+    }
+
+    fn scrape(&mut self, raw: &Raw) -> Scrape {
+        let raw = &raw.scrape;
+        let interval = self.duration(
+            "scrape.interval",
+            raw.interval.as_ref(),
+            DEFAULT_SCRAPE_INTERVAL,
+            MS(20)..=S(60),
+        );
+        let idle = raw.idle_interval.as_ref();
+        let default = DEFAULT_SCRAPE_IDLE_INTERVAL.max(interval);
+        Scrape {
+            interval,
+            idle_interval: self.duration("scrape.idle_interval", idle, default, interval..=S(60)),
+            timeout: self.duration(
+                "scrape.timeout",
+                raw.timeout.as_ref(),
+                DEFAULT_SCRAPE_TIMEOUT,
+                MS(10)..=S(60),
+            ),
+        }
+    }
+
+    fn name(&mut self, key: &str, value: &str) {
+        if value.is_empty() || value.len() > MAX_NAME_BYTES || value.chars().any(char::is_control) {
+            self.problem(
+                key,
+                value,
+                format!(
+                    "is not a name, allowed: 1 to {MAX_NAME_BYTES} bytes without control characters"
+                ),
+            );
+        }
+    }
+
+    fn unique(&mut self, seen: &mut HashMap<String, String>, value: &str, key: String) {
+        if let Some(first) = seen.get(value) {
+            let reason = format!("is also {first}, allowed: each value once");
+            self.problem(key, value, reason);
+        } else {
+            seen.insert(value.to_owned(), key);
+        }
+    }
+
+    fn number<T: PartialOrd + Display + Copy>(
+        &mut self,
+        key: &str,
+        value: T,
+        range: RangeInclusive<T>,
+    ) -> T {
+        if !range.contains(&value) {
+            let reason = format!(
+                "is out of range, allowed: {} to {}",
+                range.start(),
+                range.end()
+            );
+            self.problem(key, value, reason);
+        }
+        value
+    }
+
+    fn duration(
+        &mut self,
+        key: &str,
+        raw: Option<&RawDuration>,
+        default: Duration,
+        range: RangeInclusive<Duration>,
+    ) -> Duration {
+        let allowed = || {
+            format!(
+                "allowed: {} to {}",
+                show(*range.start()),
+                show(*range.end())
+            )
+        };
+        let value = match raw.map(RawDuration::parse) {
+            None => default,
+            Some(Some(value)) if range.contains(&value) => return value,
+            Some(Some(value)) => value,
+            Some(None) => {
+                let text = raw.map(|raw| raw.0.as_str()).unwrap_or_default();
+                let reason = format!("is not a duration, {}", allowed());
+                self.hinted(
+                    key,
+                    text,
+                    reason,
+                    "write a whole number and a unit: ms, s, m or h",
+                );
+                return default;
+            }
+        };
+        if raw.is_some() {
+            self.problem(key, show(value), format!("is out of range, {}", allowed()));
+        }
+        value
+    }
+}

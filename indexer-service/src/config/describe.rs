@@ -1,0 +1,127 @@
+//! Says in words what a configuration means.
+
+use std::fmt::Write;
+
+use super::duration::show;
+use super::{Config, Endpoint, Mode, Publisher, SeedSource};
+
+pub(super) fn describe(config: &Config) -> String {
+    let mut out = String::new();
+    // Writing to a string can't fail.
+    let _ = write_all(&mut out, config);
+    out
+}
+
+fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
+    let Config {
+        listen,
+        policy,
+        index,
+        scrape,
+        ..
+    } = config;
+    writeln!(
+        out,
+        "Shard {:?} serves health, metrics and the API on http://{}",
+        config.shard, listen.http
+    )?;
+    writeln!(
+        out,
+        "and the snapshot stream for gateways on {} (HTTP/2, plain text).",
+        listen.grpc
+    )?;
+    if !listen.grpc.ip().is_loopback() {
+        writeln!(
+            out,
+            "The stream carries the seed: only gateways should reach that address."
+        )?;
+    }
+    match &config.seed {
+        SeedSource::Given(_) => writeln!(out, "The hash seed is in the configuration.")?,
+        SeedSource::File(path) => writeln!(out, "The hash seed is read from {}.", path.display())?,
+        SeedSource::Generated(path) => {
+            writeln!(
+                out,
+                "The hash seed is kept in {} and generated when absent.",
+                path.display()
+            )?;
+        }
+    }
+    for (i, model) in config.models.iter().enumerate() {
+        let endpoints: Vec<&Endpoint> = config.endpoints.iter().filter(|e| e.model == i).collect();
+        writeln!(
+            out,
+            "\nModel {:?} (pool {:?}), from {}:",
+            model.id,
+            model.pool,
+            model.model_dir.display()
+        )?;
+        writeln!(out, "  requests for {}", model.names.join(", "))?;
+        if !model.adapters.is_empty() {
+            writeln!(out, "  adapters {}", model.adapters.join(", "))?;
+        }
+        if endpoints.is_empty() {
+            writeln!(
+                out,
+                "  no endpoint: requests for it pass to Envoy's fallback"
+            )?;
+        }
+        for endpoint in endpoints {
+            write_endpoint(out, endpoint)?;
+        }
+    }
+    writeln!(out)?;
+    match policy.mode {
+        Mode::On => writeln!(
+            out,
+            "The filter steers: cost = (queued prefill + {} x uncached) / rate.",
+            policy.beta
+        )?,
+        Mode::Shadow => writeln!(
+            out,
+            "The filter decides and records, but does not steer (mode shadow)."
+        )?,
+        Mode::Off => writeln!(out, "The filter does nothing (mode off).")?,
+    }
+    writeln!(
+        out,
+        "Prefix knowledge older than {} is ignored; bodies over {} bytes are routed by load.",
+        show(policy.max_age),
+        policy.max_body_bytes
+    )?;
+    writeln!(
+        out,
+        "The index holds at most {} bytes and publishes every {}; engines are scraped every {} to {}.",
+        index.max_bytes,
+        show(index.tick),
+        show(scrape.interval),
+        show(scrape.idle_interval)
+    )
+}
+
+fn write_endpoint(out: &mut String, endpoint: &Endpoint) -> std::fmt::Result {
+    write!(out, "  endpoint {}", endpoint.address)?;
+    if let Some(rank) = endpoint.rank {
+        write!(out, " rank {rank}")?;
+    }
+    write!(
+        out,
+        " ({}, {} tokens/s): ",
+        endpoint.role.as_str(),
+        endpoint.prefill_tokens_per_s
+    )?;
+    let Some(events) = &endpoint.events else {
+        return writeln!(out, "no events, known from decisions alone");
+    };
+    match &events.publisher {
+        Publisher::Connect(address) => write!(out, "events from {address}")?,
+        Publisher::Bind(address) => write!(out, "events awaited on {address}")?,
+    }
+    if !events.topic.is_empty() {
+        write!(out, " with topic {:?}", events.topic)?;
+    }
+    match &events.replay {
+        Some(replay) => writeln!(out, ", lost ones replayed from {replay}"),
+        None => writeln!(out, ", no replay: a lost event drops what is known of it"),
+    }
+}

@@ -1,0 +1,388 @@
+//! The one task that owns the index and everything derived from it.
+//!
+//! ```text
+//!  Update (kv_events) ─► feed (sequence) ─► Index ─┐
+//!  Command::Up (grpc) ─► speculation ─────► Index ─┤ every tick (<= 20 ms)
+//!  Command::Scraped   ─► endpoints                 ▼
+//!                        Endpoints, Policy  ─► Publisher ─► deltas ─► publish ─► gateways
+//! ```
+//!
+//! Others talk to it by [`Handle`], over a bounded queue. At each tick, endpoints go out before deltas: a holder that a delta names is
+//! always known to be live or dead.
+
+mod endpoints;
+mod events;
+mod feed;
+mod handle;
+mod models;
+mod report;
+mod speculation;
+mod upstream;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use prefixway_core::hash::Seed;
+use prefixway_core::index::{Index, IndexConfig, SourceId};
+use prefixway_core::proto::{self, down::Kind};
+use prefixway_core::snapshot::{PublishError, Publisher, PublisherConfig};
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
+
+pub use handle::{Command, Handle, Stopped};
+pub use report::{EndpointReport, IndexReport, ModelReport, Report};
+
+use crate::config::Config;
+use crate::kv_events::{Source, Subscriber, Update};
+use crate::metrics::{Metrics, Reason, ReasonLabel};
+use crate::profile::Profile;
+use crate::publish::{Gateways, Scraped, Subscription};
+use crate::scrape::Sample;
+use crate::shutdown::Shutdown;
+use endpoints::Endpoints;
+use models::Model;
+use speculation::Speculated;
+
+/// Updates taken before commands and ticks have their turn.
+const UPDATES_PER_TURN: usize = 128;
+/// Deltas kept for gateways that resume: a minute and more of ticks that all changed something.
+const RING_DELTAS: usize = 8192;
+/// Longest time between two signs of life; shorter where `max_age` needs it.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// An index that can't be made.
+#[derive(Debug, thiserror::Error)]
+pub enum IngestError {
+    /// No room for the table.
+    #[error("can't make the published table")]
+    Publish(#[from] PublishError),
+    /// The system gives no random bytes.
+    #[error("can't draw an epoch: {0}")]
+    Random(getrandom::Error),
+}
+
+/// The event sources of a configuration, numbered as its endpoints.
+pub fn sources(config: &Config) -> impl Iterator<Item = Source> {
+    config
+        .endpoints
+        .iter()
+        .zip(0u32..)
+        .filter_map(|(endpoint, number)| {
+            Some(Source {
+                id: SourceId(number),
+                events: endpoint.events.clone()?,
+            })
+        })
+}
+
+/// Owner of the index.
+#[derive(Debug)]
+pub struct Ingest {
+    config: Config,
+    seed: Seed,
+    index: Index,
+    publisher: Publisher,
+    endpoints: Endpoints,
+    models: Vec<Model>,
+    policy_revision: u64,
+    gateways: Gateways,
+    speculated: Speculated,
+    subscriber: Subscriber,
+    updates: mpsc::Receiver<Update>,
+    commands: mpsc::Receiver<Command>,
+    metrics: Arc<Metrics>,
+    started: Instant,
+    last_change: Instant,
+    last_heartbeat: Instant,
+}
+
+/// What an [`Ingest`] is made from.
+#[derive(Debug)]
+pub struct Parts {
+    /// Settings.
+    pub config: Config,
+    /// The deployment's seed.
+    pub seed: Seed,
+    /// Profiles of the models, in the order of the settings.
+    pub profiles: Vec<Profile>,
+    /// The subscriber to [`sources`].
+    pub subscriber: Subscriber,
+    /// Its updates.
+    pub updates: mpsc::Receiver<Update>,
+    /// Metric families.
+    pub metrics: Arc<Metrics>,
+}
+
+impl Ingest {
+    /// An owner that knows nothing yet, and how to talk to it.
+    ///
+    /// # Errors
+    /// No memory, or no random bytes.
+    pub fn try_new(parts: Parts) -> Result<(Self, Handle), IngestError> {
+        let Parts {
+            config,
+            seed,
+            profiles,
+            subscriber,
+            updates,
+            metrics,
+        } = parts;
+        let max_bytes = usize::try_from(config.index.max_bytes).unwrap_or(usize::MAX);
+        let mut index = Index::new(IndexConfig { seed, max_bytes });
+        let publisher = publisher(&config, seed)?;
+        let models: Vec<Model> = config
+            .models
+            .iter()
+            .zip(profiles)
+            .enumerate()
+            .map(|(number, (settings, profile))| {
+                Model::add(number, &config, settings, profile, &mut index)
+            })
+            .collect();
+        let endpoints = Endpoints::new(&config);
+        for endpoint in &endpoints.list {
+            metrics.declare(&endpoint.label);
+            if let Some(model) = models.get(endpoint.settings.model) {
+                index.add_source(endpoint.source, model.id, endpoint.holders);
+            }
+        }
+        let (handle, commands) = handle::channel();
+        let now = Instant::now();
+        let ingest = Self {
+            config,
+            seed,
+            index,
+            publisher,
+            endpoints,
+            models,
+            policy_revision: 1,
+            gateways: Gateways::new(Arc::clone(&metrics)),
+            speculated: Speculated::default(),
+            subscriber,
+            updates,
+            commands,
+            metrics,
+            started: now,
+            last_change: now,
+            last_heartbeat: now,
+        };
+        Ok((ingest, handle))
+    }
+
+    /// Runs until `shutdown`; then all streams end.
+    pub async fn run(mut self, shutdown: Shutdown) {
+        let mut tick = tokio::time::interval(self.config.index.tick);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let stop = shutdown.wait();
+        tokio::pin!(stop);
+        loop {
+            // In this order: neither commands nor ticks wait for a flood of events.
+            tokio::select! {
+                biased;
+                () = &mut stop => return,
+                _ = tick.tick() => self.tick(Instant::now()),
+                Some(command) = self.commands.recv() => self.command(command, Instant::now()),
+                Some(update) = self.updates.recv() => {
+                    self.update(update);
+                    for _ in 1..UPDATES_PER_TURN {
+                        let Ok(update) = self.updates.try_recv() else { break };
+                        self.update(update);
+                    }
+                }
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command, now: Instant) {
+        match command {
+            Command::Scraped(sample) => self.scraped(&sample, now),
+            Command::Subscribe { subscribe, reply } => self.subscribe(subscribe, reply),
+            Command::Up { stream, message } => self.up(stream, message, now),
+            Command::Closed(stream) => self.gateways.close(stream),
+            Command::Report(reply) => {
+                // Nobody waits for it any more: nothing to do.
+                let _ = reply.send(Report::new(self));
+            }
+        }
+    }
+
+    fn scraped(&mut self, sample: &Sample, now: Instant) {
+        self.endpoints.scraped(sample, now);
+        for endpoint in self
+            .endpoints
+            .list
+            .iter()
+            .filter(|endpoint| endpoint.settings.address == sample.address)
+        {
+            self.metrics
+                .endpoint_healthy
+                .get_or_create_owned(&endpoint.label)
+                .set(i64::from(sample.healthy));
+        }
+    }
+
+    fn subscribe(&mut self, subscribe: proto::Subscribe, reply: oneshot::Sender<Subscription>) {
+        // Every stream stands where the deltas that follow begin.
+        self.publish();
+        let start = self
+            .publisher
+            .start(subscribe.have_epoch, subscribe.have_version);
+        let is_resumed = matches!(&start.hello.kind, Some(Kind::Hello(hello)) if hello.resume);
+        if !is_resumed {
+            let reason = match subscribe.have_epoch {
+                0 => Reason::New,
+                epoch if epoch != self.publisher.epoch() => Reason::Epoch,
+                _ => Reason::Version,
+            };
+            self.metrics
+                .resyncs
+                .get_or_create_owned(&ReasonLabel { reason })
+                .inc();
+        }
+        tracing::info!(
+            gateway = subscribe.gateway,
+            resumed = is_resumed,
+            version = self.publisher.version(),
+            "stream opened"
+        );
+        let policy = models::policy(
+            &self.config,
+            &self.models,
+            &subscribe.pools,
+            self.policy_revision,
+        );
+        let endpoints = self.endpoints.message(&self.config, &subscribe.pools);
+        let mut first = vec![start.hello];
+        first.extend(
+            [Kind::Policy(policy), Kind::Endpoints(endpoints)]
+                .map(|kind| proto::Down { kind: Some(kind) }),
+        );
+        first.extend(start.body);
+        let subscription = self.gateways.open(subscribe, first);
+        if let Err(unwanted) = reply.send(subscription) {
+            self.gateways.close(unwanted.id);
+        }
+    }
+
+    fn tick(&mut self, now: Instant) {
+        let now_ms = self.now_ms(now);
+        self.index.expire(now_ms);
+        self.speculated.expire(now_ms);
+        self.publish();
+        let scraped: Vec<Scraped> = self
+            .endpoints
+            .list
+            .iter()
+            .map(|endpoint| Scraped {
+                endpoint: endpoint.id.0,
+                figures: endpoint.figures,
+            })
+            .collect();
+        self.gateways.tick(&scraped, now);
+        if now.duration_since(self.last_heartbeat) >= HEARTBEAT.min(self.config.policy.max_age / 4)
+        {
+            self.last_heartbeat = now;
+            let unix = SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default();
+            let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
+            self.gateways.broadcast(&Kind::Heartbeat(proto::Heartbeat {
+                unix_ms,
+                version: self.publisher.version(),
+            }));
+            self.mark_cut_sources();
+        }
+    }
+
+    /// Sends gateways what is new: endpoints, policy, deltas.
+    fn publish(&mut self) {
+        if self.endpoints.take_changed() {
+            let Self {
+                gateways,
+                endpoints,
+                config,
+                ..
+            } = self;
+            gateways.send_by_pools(|pools| Kind::Endpoints(endpoints.message(config, pools)));
+        }
+        let changes = self.index.take_changes();
+        if changes.is_empty() {
+            return;
+        }
+        self.last_change = Instant::now();
+        let mut is_policy_changed = false;
+        for model in &mut self.models {
+            is_policy_changed |= model.learn(&self.index);
+        }
+        if is_policy_changed {
+            self.policy_revision += 1;
+            let Self {
+                gateways,
+                models,
+                config,
+                policy_revision,
+                ..
+            } = self;
+            gateways.send_by_pools(|pools| {
+                Kind::Policy(models::policy(config, models, pools, *policy_revision))
+            });
+        }
+        match self.publisher.apply(&changes) {
+            Ok(deltas) => {
+                for delta in deltas {
+                    self.metrics.deltas.inc();
+                    self.metrics
+                        .delta_bytes
+                        .inc_by((delta.upserts.len() + delta.removes.len()) as u64);
+                    self.gateways.broadcast(&Kind::Delta(delta));
+                }
+            }
+            Err(error) => self.begin_epoch(&error),
+        }
+    }
+
+    /// The table and what was published of it may differ now: a new version line, with as much of the index as there is room for.
+    fn begin_epoch(&mut self, error: &PublishError) {
+        tracing::error!(%error, "can't publish all rungs: index.max_bytes is too large for the table");
+        match publisher(&self.config, self.seed) {
+            Ok(publisher) => self.publisher = publisher,
+            Err(error) => tracing::error!(%error, "can't begin a new epoch"),
+        }
+        let all = prefixway_core::index::Changes {
+            upserts: self.index.all_rungs().collect(),
+            removes: Vec::new(),
+        };
+        // The same shortage again leaves a part published, which is what there is room for.
+        let _ = self.publisher.apply(&all);
+        self.gateways.close_all(Reason::Epoch);
+    }
+
+    fn mark_cut_sources(&mut self) {
+        let mut is_changed = false;
+        for endpoint in &mut self.endpoints.list {
+            let is_cut = self.index.is_partial(endpoint.source);
+            is_changed |= endpoint.is_cut != is_cut;
+            endpoint.is_cut = is_cut;
+        }
+        if is_changed {
+            self.endpoints.set_changed();
+        }
+    }
+
+    fn now_ms(&self, now: Instant) -> u64 {
+        u64::try_from(now.duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
+    }
+}
+
+fn publisher(config: &Config, seed: Seed) -> Result<Publisher, IngestError> {
+    let mut epoch = [0u8; 8];
+    getrandom::fill(&mut epoch).map_err(IngestError::Random)?;
+    Ok(Publisher::try_new(PublisherConfig {
+        epoch: u64::from_le_bytes(epoch).max(1),
+        seed,
+        shard: config.shard.clone(),
+        ring_deltas: RING_DELTAS,
+        // A rung is about 23 bytes in the table and far more in the index, so the index's bound is met first.
+        max_bytes: usize::try_from(config.index.max_bytes).unwrap_or(usize::MAX),
+    })?)
+}

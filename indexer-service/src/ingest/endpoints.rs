@@ -1,0 +1,220 @@
+//! The endpoints as gateways see them.
+
+use std::time::Instant;
+
+use prefixway_core::endpoint::{EndpointId, HolderId, Tier};
+use prefixway_core::index::SourceId;
+use prefixway_core::proto;
+use prefixway_core::sequence::SourceState;
+
+use super::feed::Feed;
+use crate::config::Config;
+use crate::metrics::EndpointLabel;
+use crate::scrape::Sample;
+use crate::scrape::parse::Figures;
+
+/// One endpoint's state.
+#[derive(Debug)]
+pub(super) struct Endpoint {
+    pub(super) id: EndpointId,
+    pub(super) source: SourceId,
+    pub(super) label: EndpointLabel,
+    pub(super) settings: crate::config::Endpoint,
+    pub(super) is_healthy: bool,
+    /// Tokens per block, 0 until a scrape says.
+    pub(super) block_size: u32,
+    /// Newest figures and when they were read.
+    pub(super) figures: Option<(Figures, Instant)>,
+    /// Live incarnation, by tier.
+    pub(super) holders: [HolderId; 3],
+    /// `None` without an event source.
+    pub(super) feed: Option<Feed>,
+    /// Whether the index dropped blocks to stay within its bound.
+    pub(super) is_cut: bool,
+}
+
+/// All endpoints, and holder ids, which are not used twice in an epoch.
+#[derive(Debug)]
+pub(super) struct Endpoints {
+    pub(super) list: Vec<Endpoint>,
+    next_holder: u32,
+    revision: u64,
+    is_changed: bool,
+}
+
+impl Endpoints {
+    pub(super) fn new(config: &Config) -> Self {
+        let mut endpoints = Self {
+            list: Vec::new(),
+            next_holder: 0,
+            revision: 0,
+            is_changed: true,
+        };
+        for (settings, number) in config.endpoints.iter().zip(0u32..) {
+            let holders = endpoints.fresh_holders();
+            let endpoint = label(&settings.address.to_string(), settings.rank);
+            endpoints.list.push(Endpoint {
+                id: EndpointId(number),
+                source: SourceId(number),
+                label: EndpointLabel { endpoint },
+                settings: settings.clone(),
+                // Envoy has health checks of its own, so doubt begins with the first failed look, not before it.
+                is_healthy: true,
+                block_size: 0,
+                figures: None,
+                holders,
+                feed: settings
+                    .events
+                    .as_ref()
+                    .map(|events| Feed::new(events.replay.is_some())),
+                is_cut: false,
+            });
+        }
+        endpoints
+    }
+
+    pub(super) fn fresh_holders(&mut self) -> [HolderId; 3] {
+        let first = self.next_holder;
+        self.next_holder += 3;
+        [HolderId(first), HolderId(first + 1), HolderId(first + 2)]
+    }
+
+    pub(super) fn by_id(&self, id: u32) -> Option<&Endpoint> {
+        self.list.get(usize::try_from(id).ok()?)
+    }
+
+    pub(super) fn by_source(&mut self, source: SourceId) -> Option<&mut Endpoint> {
+        self.list.get_mut(usize::try_from(source.0).ok()?)
+    }
+
+    /// Says that something in [`Self::message`] is different now.
+    pub(super) fn set_changed(&mut self) {
+        self.is_changed = true;
+    }
+
+    /// Whether something changed since the last call; then the revision is a new one.
+    pub(super) fn take_changed(&mut self) -> bool {
+        let is_changed = std::mem::take(&mut self.is_changed);
+        self.revision += u64::from(is_changed);
+        is_changed
+    }
+
+    pub(super) fn scraped(&mut self, sample: &Sample, now: Instant) {
+        for endpoint in self
+            .list
+            .iter_mut()
+            .filter(|endpoint| endpoint.settings.address == sample.address)
+        {
+            let mut is_changed = endpoint.is_healthy != sample.healthy;
+            endpoint.is_healthy = sample.healthy;
+            let figures = sample
+                .figures
+                .as_ref()
+                .and_then(|ranks| match endpoint.settings.rank {
+                    Some(rank) => ranks.get(&rank).copied(),
+                    None => total(ranks.values()),
+                });
+            if let Some(figures) = figures {
+                endpoint.figures = Some((figures, now));
+                if let Some(size) = figures.block_size {
+                    is_changed |= endpoint.block_size != size;
+                    endpoint.block_size = size;
+                }
+            }
+            self.is_changed |= is_changed;
+        }
+    }
+
+    /// The message for a gateway of these pools; no pools: all.
+    pub(super) fn message(&self, config: &Config, pools: &[String]) -> proto::Endpoints {
+        let pool_of = |endpoint: &Endpoint| {
+            config
+                .models
+                .get(endpoint.settings.model)
+                .map(|model| model.pool.clone())
+        };
+        let endpoints = self.list.iter().filter_map(|endpoint| {
+            let pool = pool_of(endpoint).unwrap_or_default();
+            (pools.is_empty() || pools.contains(&pool)).then(|| endpoint.message(config, pool))
+        });
+        proto::Endpoints {
+            revision: self.revision,
+            endpoints: endpoints.collect(),
+        }
+    }
+}
+
+impl Endpoint {
+    /// Name of the source's state, on the wire and in metrics.
+    pub(super) fn state(&self) -> &'static str {
+        match &self.feed {
+            None => "approximate",
+            Some(feed)
+                if feed.state() == SourceState::Live && (feed.is_partial() || self.is_cut) =>
+            {
+                "partial"
+            }
+            Some(feed) => feed.state().as_str(),
+        }
+    }
+
+    fn message(&self, config: &Config, pool: String) -> proto::Endpoint {
+        let model = config
+            .models
+            .get(self.settings.model)
+            .map(|model| model.id.clone())
+            .unwrap_or_default();
+        proto::Endpoint {
+            id: self.id.0,
+            address: self.settings.address.to_string(),
+            rank: self.settings.rank,
+            role: self.settings.role.as_str().to_owned(),
+            pool,
+            accelerator: self.settings.accelerator.clone(),
+            healthy: self.is_healthy,
+            prefill_tokens_per_s: self.settings.prefill_tokens_per_s,
+            block_size: self.block_size,
+            holders: Tier::ALL
+                .iter()
+                .zip(self.holders)
+                .map(|(tier, holder)| proto::Holder {
+                    id: holder.0,
+                    tier: tier.as_str().to_owned(),
+                })
+                .collect(),
+            state: self.state().to_owned(),
+            model,
+            adapters: self.settings.adapters.clone(),
+        }
+    }
+}
+
+/// All names that [`Endpoint::state`] gives.
+pub(super) const STATES: [&str; 8] = [
+    "approximate",
+    "connecting",
+    "replaying",
+    "live",
+    "partial",
+    "gapped",
+    "silent",
+    "gone",
+];
+
+/// An endpoint in metrics and messages: `address`, or `address#rank`.
+pub(super) fn label(address: &str, rank: Option<u32>) -> String {
+    match rank {
+        Some(rank) => format!("{address}#{rank}"),
+        None => address.to_owned(),
+    }
+}
+
+/// Ranks behind one address that is routed to as a whole.
+fn total<'a>(ranks: impl Iterator<Item = &'a Figures>) -> Option<Figures> {
+    ranks.copied().reduce(|a, b| Figures {
+        running: a.running.saturating_add(b.running),
+        waiting: a.waiting.saturating_add(b.waiting),
+        kv_usage_ratio: a.kv_usage_ratio.max(b.kv_usage_ratio),
+        block_size: a.block_size.or(b.block_size),
+    })
+}

@@ -1,0 +1,82 @@
+//! How others talk to the owner of the index.
+
+use prefixway_core::proto;
+use tokio::sync::{mpsc, oneshot};
+
+use super::Report;
+use crate::publish::{StreamId, Subscription};
+use crate::scrape::Sample;
+
+/// Commands that may wait.
+const COMMAND_QUEUE: usize = 4096;
+
+/// What others ask of the owner.
+#[derive(Debug)]
+pub enum Command {
+    /// An engine was scraped.
+    Scraped(Sample),
+    /// A gateway wants the snapshot.
+    Subscribe {
+        /// Its first message.
+        subscribe: proto::Subscribe,
+        /// Where its end of the stream goes.
+        reply: oneshot::Sender<Subscription>,
+    },
+    /// A gateway says something.
+    Up {
+        /// Its stream.
+        stream: StreamId,
+        /// What it says.
+        message: proto::Up,
+    },
+    /// A gateway has closed its stream.
+    Closed(StreamId),
+    /// Somebody wants to know the state.
+    Report(oneshot::Sender<Report>),
+}
+
+/// The owner has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the index has stopped")]
+pub struct Stopped;
+
+/// Talks to the owner; clones talk to the same one.
+#[derive(Clone, Debug)]
+pub struct Handle(mpsc::Sender<Command>);
+
+/// A queue of commands.
+pub(super) fn channel() -> (Handle, mpsc::Receiver<Command>) {
+    let (sender, receiver) = mpsc::channel(COMMAND_QUEUE);
+    (Handle(sender), receiver)
+}
+
+impl Handle {
+    /// Sends a command, waiting for room.
+    ///
+    /// # Errors
+    /// The owner has stopped.
+    pub async fn send(&self, command: Command) -> Result<(), Stopped> {
+        self.0.send(command).await.map_err(|_| Stopped)
+    }
+
+    /// Says that a stream is no longer read. Where the queue is full, the stream's own queue fills up and closes it.
+    pub fn closed(&self, stream: StreamId) {
+        let _ = self.0.try_send(Command::Closed(stream));
+    }
+
+    /// The state of everything; `None` when the owner has stopped.
+    pub async fn report(&self) -> Option<Report> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Report(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// Opens a snapshot stream; `None` when the owner has stopped.
+    pub async fn subscribe(&self, subscribe: proto::Subscribe) -> Option<Subscription> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Subscribe { subscribe, reply })
+            .await
+            .ok()?;
+        answer.await.ok()
+    }
+}

@@ -1,0 +1,236 @@
+//! What the owner of the index tells pages and metrics.
+
+use serde::Serialize;
+
+use super::Ingest;
+use super::endpoints::{Endpoint, STATES, label};
+use super::feed::Feed;
+use super::models::Model;
+use crate::metrics::{EndpointState, Metrics};
+
+/// State of everything at one moment.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// Whether every source has caught up once, or the grace is over.
+    pub ready: bool,
+    /// Endpoints whose source has not, by address.
+    pub waiting_for: Vec<String>,
+    /// All endpoints.
+    pub endpoints: Vec<EndpointReport>,
+    /// All models.
+    pub models: Vec<ModelReport>,
+    /// The index and what is published of it.
+    pub index: IndexReport,
+}
+
+/// One endpoint.
+#[derive(Clone, Debug, Serialize)]
+pub struct EndpointReport {
+    /// Number, as in the stream.
+    pub id: u32,
+    /// `ip:port`, as Envoy spells it.
+    pub address: String,
+    /// Data-parallel rank, when the engine takes it by header.
+    pub rank: Option<u32>,
+    /// Id of its model.
+    pub model: String,
+    /// both, prefill or decode.
+    pub role: &'static str,
+    /// Whether it may be sent requests.
+    pub healthy: bool,
+    /// Whether its publisher is connected.
+    pub connected: bool,
+    /// State of its event source.
+    pub state: &'static str,
+    /// Tokens per block; 0 = not known yet.
+    pub block_size: u32,
+    /// Next sequence number to apply.
+    pub next_seq: u64,
+    /// Holes seen.
+    pub gaps: u64,
+    /// Times all knowledge of it was dropped.
+    pub resets: u64,
+    /// Replays asked for.
+    pub replays: u64,
+    /// Batches that came twice.
+    pub duplicates: u64,
+    /// Requests in flight, all gateways.
+    pub in_flight: u32,
+    /// Prompt tokens sent and not yet prefilled, all gateways.
+    pub queued_prefill_tokens: u64,
+    /// Running requests, scraped.
+    pub running: Option<u32>,
+    /// Waiting requests, scraped.
+    pub waiting: Option<u32>,
+    /// Share of KV cache in use, scraped.
+    pub kv_usage_ratio: Option<f64>,
+}
+
+/// One model.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelReport {
+    /// Profile id.
+    pub id: String,
+    /// Values of `model` that mean the base model.
+    pub names: Vec<String>,
+    /// Values of `model` that mean an adapter.
+    pub adapters: Vec<String>,
+    /// Pool that serves it.
+    pub pool: String,
+    /// Revision of its profile, hexadecimal.
+    pub revision: String,
+    /// precise, approximate or blind.
+    pub state: String,
+    /// Why it is not precise; empty otherwise.
+    pub state_reason: String,
+    /// Learned mean; 0 = not known yet.
+    pub bytes_per_token: f64,
+}
+
+/// The index and what is published of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct IndexReport {
+    /// Number of the version line.
+    pub epoch: u64,
+    /// Version of the published table.
+    pub version: u64,
+    /// Rungs published.
+    pub rungs: usize,
+    /// Distinct holder sets published.
+    pub sets: usize,
+    /// Blocks with distinct content.
+    pub nodes: usize,
+    /// Blocks over all sources.
+    pub blocks: usize,
+    /// Memory of the index, about.
+    pub bytes: usize,
+    /// Speculations under way.
+    pub speculations: usize,
+    /// Open streams.
+    pub gateways: usize,
+    /// Time since the last change.
+    pub age_ms: u64,
+    /// Events that could not be read.
+    pub decode_errors: u64,
+    /// Blocks stored under an unknown parent.
+    pub orphan_blocks: u64,
+    /// Blocks dropped to stay within the bound.
+    pub evicted_blocks: u64,
+}
+
+impl Report {
+    pub(super) fn new(ingest: &Ingest) -> Self {
+        let waiting_for: Vec<String> = ingest
+            .endpoints
+            .list
+            .iter()
+            .filter(|endpoint| {
+                endpoint
+                    .feed
+                    .as_ref()
+                    .is_some_and(|feed| !feed.has_been_live())
+            })
+            .map(|endpoint| endpoint.label.endpoint.clone())
+            .collect();
+        let stats = ingest.index.stats();
+        let age = ingest.last_change.elapsed();
+        Self {
+            ready: waiting_for.is_empty() || ingest.started.elapsed() >= ingest.config.ready_grace,
+            waiting_for,
+            endpoints: ingest
+                .endpoints
+                .list
+                .iter()
+                .map(|endpoint| EndpointReport::new(ingest, endpoint))
+                .collect(),
+            models: ingest.models.iter().map(ModelReport::new).collect(),
+            index: IndexReport {
+                epoch: ingest.publisher.epoch(),
+                version: ingest.publisher.version(),
+                rungs: ingest.publisher.table().len(),
+                sets: ingest.publisher.sets().len(),
+                nodes: stats.nodes,
+                blocks: stats.blocks,
+                bytes: stats.bytes,
+                speculations: stats.speculations,
+                gateways: ingest.gateways.len(),
+                age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+                decode_errors: stats.counters.decode_errors,
+                orphan_blocks: stats.counters.orphan_blocks,
+                evicted_blocks: stats.counters.evicted_blocks,
+            },
+        }
+    }
+
+    /// Writes what is a state, not an event, into the metric families.
+    pub fn write_gauges(&self, metrics: &Metrics) {
+        let size = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
+        metrics.index_rungs.set(size(self.index.rungs));
+        metrics.index_nodes.set(size(self.index.nodes));
+        metrics.index_bytes.set(size(self.index.bytes));
+        metrics.index_age.set(self.index.age_ms as f64 / 1000.0);
+        metrics
+            .snapshot_version
+            .set(i64::try_from(self.index.version).unwrap_or(i64::MAX));
+        for endpoint in &self.endpoints {
+            let name = label(&endpoint.address, endpoint.rank);
+            for state in STATES {
+                let label = EndpointState {
+                    endpoint: name.clone(),
+                    state,
+                };
+                metrics
+                    .source_state
+                    .get_or_create_owned(&label)
+                    .set(i64::from(state == endpoint.state));
+            }
+        }
+    }
+}
+
+impl EndpointReport {
+    fn new(ingest: &Ingest, endpoint: &Endpoint) -> Self {
+        let feed = endpoint.feed.as_ref();
+        let counters = feed.map(Feed::counters).unwrap_or_default();
+        let (in_flight, queued_prefill_tokens) = ingest.gateways.total(endpoint.id.0);
+        let figures = endpoint.figures.map(|(figures, _)| figures);
+        let model = ingest.config.models.get(endpoint.settings.model);
+        Self {
+            id: endpoint.id.0,
+            address: endpoint.settings.address.to_string(),
+            rank: endpoint.settings.rank,
+            model: model.map(|model| model.id.clone()).unwrap_or_default(),
+            role: endpoint.settings.role.as_str(),
+            healthy: endpoint.is_healthy,
+            connected: feed.is_some_and(Feed::is_connected),
+            state: endpoint.state(),
+            block_size: endpoint.block_size,
+            next_seq: feed.map(Feed::next_seq).unwrap_or_default(),
+            gaps: counters.gaps,
+            resets: counters.resets,
+            replays: counters.replays,
+            duplicates: counters.duplicates,
+            in_flight,
+            queued_prefill_tokens,
+            running: figures.map(|figures| figures.running),
+            waiting: figures.map(|figures| figures.waiting),
+            kv_usage_ratio: figures.map(|figures| figures.kv_usage_ratio),
+        }
+    }
+}
+
+impl ModelReport {
+    fn new(model: &Model) -> Self {
+        let profile = model.message();
+        Self {
+            id: profile.id,
+            names: profile.names,
+            adapters: profile.adapters,
+            pool: profile.pool,
+            revision: format!("{:016x}", profile.revision),
+            state: profile.state,
+            state_reason: profile.state_reason,
+            bytes_per_token: profile.bytes_per_token,
+        }
+    }
+}

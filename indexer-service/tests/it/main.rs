@@ -1,0 +1,15 @@
+//! The indexer's parts against real peers: libzmq publishers, gRPC clients, HTTP clients, and its own command line.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a test fails by panicking, in its helpers too"
+)]
+
+mod cli;
+mod http;
+mod kv_events;
+mod stream;
+mod support;
