@@ -101,7 +101,7 @@ fn take(data: *mut u8, size: usize) -> Vec<u8> {
         Vec::new()
     } else {
         // SAFETY: the host filled `size` bytes that it got from this module's allocation export, which gives boxed slices of exactly that size.
-        unsafe { Vec::from_raw_parts(data, size, size) }
+        unsafe { Box::from_raw(core::ptr::slice_from_raw_parts_mut(data, size)) }.into_vec()
     }
 }
 
@@ -266,6 +266,13 @@ pub(crate) fn increment(metric: MetricId, offset: i64) -> Result<(), HostError> 
 }
 
 /// Opens a bidirectional gRPC stream; the SDK is asked, because it routes the stream's callbacks by the token.
+#[cfg_attr(
+    target_arch = "wasm32",
+    expect(
+        clippy::disallowed_methods,
+        reason = "gives errors for the statuses that hosts answer here"
+    )
+)]
 pub(crate) fn open_stream(cluster: &str, service: &str, method: &str) -> Result<u32, HostError> {
     #[cfg(target_arch = "wasm32")]
     return proxy_wasm::hostcalls::open_grpc_stream(cluster, service, method, Vec::new())

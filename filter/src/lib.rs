@@ -54,8 +54,7 @@ fn start() {
     proxy_wasm::set_root_context(|_| Box::<root::RootFilter>::default());
 }
 
-/// The export that the host calls first; its macro can't be given documentation.
-#[expect(missing_docs, reason = "the SDK's macro writes the function")]
+/// The export that the host calls first.
 mod entry {
     proxy_wasm::main! {{ super::start(); }}
 }

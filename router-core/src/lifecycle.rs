@@ -132,6 +132,10 @@ impl<E: Copy + PartialEq> Lifecycle<E> {
     /// Takes one input. An input that makes no sense in the present state changes nothing and gives [`Output::Nothing`]: the host's order of
     /// callbacks is not ours to trust.
     pub fn step(&mut self, input: Input<E>) -> Output<E> {
+        #[expect(
+            clippy::match_same_arms,
+            reason = "one arm for each arrow of the diagram"
+        )]
         let (state, output) = match (self.state, input) {
             (State::Idle, Input::Headers { known: true }) => (State::Holding, Output::Hold),
             (State::Idle, Input::Headers { known: false }) => (State::Passing, Output::Pass),

@@ -41,23 +41,31 @@ impl Ending {
     }
 }
 
+/// What may be read and written besides the request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// Nothing.
+    #[default]
+    Passing,
+    /// Response headers.
+    ResponseHeaders,
+    /// All headers, to read.
+    Log,
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     pub(crate) request_headers: Headers,
-    /// Whether request headers are still with the filter.
-    pub(crate) request_open: bool,
     /// Buffered or current request body; `None` outside a body callback.
     pub(crate) request_body: Option<Vec<u8>>,
-    /// Headers and body as they went on, once they did.
+    /// Whether the request headers went on; until then they are the filter's.
     pub(crate) forwarded: bool,
     pub(crate) response_headers: Headers,
-    pub(crate) response_open: bool,
     pub(crate) response_body: Option<Vec<u8>>,
     pub(crate) properties: BTreeMap<String, Vec<u8>>,
     pub(crate) reply: Option<LocalReply>,
     /// The filter called continue for the request.
     pub(crate) resumed: bool,
-    /// Log phase: header maps can be read again.
-    pub(crate) logging: bool,
+    pub(crate) phase: Phase,
     pub(crate) foreign_calls: Vec<String>,
 }

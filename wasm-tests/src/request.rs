@@ -1,6 +1,6 @@
 //! Requests and responses, as a test writes them.
 
-use crate::exchange::{Ending, Exchange, LocalReply, StreamId};
+use crate::exchange::{Ending, Exchange, LocalReply, Phase, StreamId};
 use crate::headers::Headers;
 use crate::vm::Vm;
 
@@ -84,7 +84,6 @@ impl<'a> RequestBuilder<'a> {
         let count = u32::try_from(self.headers.len()).unwrap_or(u32::MAX);
         let exchange = Exchange {
             request_headers: self.headers,
-            request_open: true,
             ..Exchange::default()
         };
         let id = self.vm.open_exchange(exchange);
@@ -123,7 +122,6 @@ impl Flow<'_> {
 
     fn pass_headers(&mut self) {
         if let Some(exchange) = self.exchange() {
-            exchange.request_open = false;
             exchange.forwarded = true;
         }
     }
@@ -267,7 +265,7 @@ impl<'a> ResponseBuilder<'a> {
             return (Headers::default(), Vec::new());
         };
         exchange.response_headers = std::mem::take(&mut self.headers);
-        exchange.response_open = true;
+        exchange.phase = Phase::ResponseHeaders;
         if let Some(address) = self.upstream {
             let address = address.into_bytes();
             exchange
@@ -279,7 +277,7 @@ impl<'a> ResponseBuilder<'a> {
             .call::<_, u32>("proxy_on_response_headers", id, (id, count, last));
         let mut headers = Headers::default();
         if let Some(exchange) = self.vm.store.data_mut().exchanges.get_mut(&id) {
-            exchange.response_open = false;
+            exchange.phase = Phase::Passing;
             headers = exchange.response_headers.clone();
         }
         let mut body = Vec::new();

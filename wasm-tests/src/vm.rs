@@ -9,7 +9,7 @@ use wasmtime::{
 };
 
 use crate::abi;
-use crate::exchange::{Ending, Exchange, StreamId};
+use crate::exchange::{Ending, Exchange, Phase, StreamId};
 use crate::grpc::{GrpcStream, StreamToken};
 use crate::headers::Headers;
 use crate::process::Process;
@@ -164,7 +164,7 @@ impl Vm {
         let Some(exchange) = self.store.data_mut().exchanges.get_mut(&id.0) else {
             return;
         };
-        exchange.logging = true;
+        exchange.phase = Phase::Log;
         exchange.request_body = None;
         exchange.response_body = None;
         exchange.properties.insert(

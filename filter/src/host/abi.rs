@@ -4,6 +4,7 @@
 //! enumeration as one of its variants. Off wasm every call answers [`UNAVAILABLE`], so that the crate's own tests link.
 
 /// Status of a build without a host.
+#[cfg(not(target_arch = "wasm32"))]
 pub(super) const UNAVAILABLE: u32 = 12;
 
 macro_rules! host_functions {

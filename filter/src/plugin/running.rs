@@ -6,6 +6,7 @@ use prefixway_core::lifecycle::{Finish, Usage};
 use prefixway_core::load::RequestId;
 use prefixway_core::proto::Policy;
 use prefixway_core::schedule::Phase;
+use prefixway_core::shared::Member;
 use prefixway_core::snapshot::{EndpointKey, PromptHashes};
 use prefixway_core::text::{self, Api, LocalTime, Unscorable};
 use prefixway_core::view::{Ask, Decision, Ending, RoutingView, ViewConfig};
@@ -287,12 +288,12 @@ impl Running {
             self.is_ready = is_ready;
             metrics.ready_vms.adjust(if is_ready { 1 } else { -1 });
         }
-        let is_leader = members.iter().any(|member| member.is_leader());
+        let is_leader = members.iter().any(Member::is_leader);
         if is_leader && !self.is_leader {
             metrics.elections.count();
         }
         self.is_leader = is_leader;
-        let resyncs: u64 = members.iter().map(|member| member.resyncs()).sum();
+        let resyncs: u64 = members.iter().map(Member::resyncs).sum();
         let more = u32::try_from(resyncs.saturating_sub(self.resyncs)).unwrap_or(u32::MAX);
         metrics.resyncs.add(more);
         self.resyncs = resyncs;

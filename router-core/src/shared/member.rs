@@ -19,7 +19,7 @@ use super::{
 };
 use crate::{
     proto::{self, up},
-    snapshot::{ReplicaError, Snapshot, Update},
+    snapshot::{ReplicaError, Snapshot, TableError, Update},
 };
 
 /// First pause before a closed stream is opened again; it doubles up to [`MAX_PAUSE_MS`].
@@ -27,6 +27,12 @@ const FIRST_PAUSE_MS: u64 = 100;
 
 /// Longest pause before a closed stream is opened again.
 pub const MAX_PAUSE_MS: u64 = 5_000;
+
+/// Pause after a base that does not fit in the budget: the next will hardly fit either.
+pub const OVER_BUDGET_PAUSE_MS: u64 = 60_000;
+
+/// Silence after which a stream is taken for dead; the indexer sends heartbeats far more often.
+pub const SILENCE_MS: u64 = 10_000;
 
 /// Settings of a member.
 #[derive(Clone, Debug)]
@@ -58,7 +64,8 @@ pub enum Action {
 enum Stream {
     /// Not open; to be opened at the time.
     ClosedUntil(u64),
-    Open,
+    /// Open; heard of last at the time.
+    Open(u64),
 }
 
 #[derive(Debug)]
@@ -166,18 +173,26 @@ impl Member {
         message: proto::Down,
         now_ms: u64,
     ) -> Result<Changed, ReplicaError> {
-        let Part::Leading(leader) = &mut self.part else {
+        // What comes after the end of the lead or of the stream is of no use.
+        let (Part::Leading(leader), Stream::Open(heard_ms)) = (&mut self.part, &mut self.stream)
+        else {
             return Ok(Changed::default());
         };
         let update = match leader.feed(message, &mut self.info, now_ms) {
             Ok(update) => update,
             Err(error) => {
                 self.resyncs += 1;
+                if matches!(error, ReplicaError::Table(TableError::OverBudget { .. })) {
+                    self.pause_ms = OVER_BUDGET_PAUSE_MS;
+                }
                 self.on_closed(now_ms);
                 return Err(error);
             }
         };
-        self.pause_ms = FIRST_PAUSE_MS;
+        if leader.is_live() {
+            self.pause_ms = FIRST_PAUSE_MS;
+        }
+        *heard_ms = now_ms;
         let mut changed = Changed::default();
         match update {
             Update::Base => changed.is_replaced = true,
@@ -257,7 +272,7 @@ impl Member {
             let reader = Reader::new(self.config.keys.clone(), snapshot, self.config.max_bytes);
             self.part = Part::Following(Box::new(reader));
         }
-        if self.stream == Stream::Open {
+        if matches!(self.stream, Stream::Open(_)) {
             actions.push(Action::Close);
         }
         self.stream = Stream::ClosedUntil(0);
@@ -271,16 +286,20 @@ impl Member {
             Stream::ClosedUntil(at_ms) if now_ms >= at_ms => {
                 let subscribe = leader.subscribe(&self.config.pools, &self.config.gateway);
                 self.upstream.restart();
-                self.stream = Stream::Open;
+                self.stream = Stream::Open(now_ms);
                 actions.push(Action::Open(proto::Up {
                     seq: 0,
                     kind: Some(up::Kind::Subscribe(subscribe)),
                 }));
             }
-            Stream::Open if leader.is_live() => {
+            Stream::Open(heard_ms) if now_ms.saturating_sub(heard_ms) > SILENCE_MS => {
+                actions.push(Action::Close);
+                self.on_closed(now_ms);
+            }
+            Stream::Open(_) if leader.is_live() => {
                 actions.extend(self.upstream.poll(now_ms).into_iter().map(Action::Send));
             }
-            Stream::ClosedUntil(_) | Stream::Open => {}
+            Stream::ClosedUntil(_) | Stream::Open(_) => {}
         }
     }
 }

@@ -17,6 +17,9 @@ use super::{
 };
 use crate::{proto, snapshot::Snapshot};
 
+/// Most ticks that pass between two attempts to load a copy.
+const MAX_PAUSE_TICKS: u32 = 256;
+
 /// What a tick or a message changed.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changed {
@@ -37,6 +40,8 @@ pub struct Reader {
     loading: Option<Loading>,
     /// The copy missed a delta: it stays in use, and grows old, until another is loaded.
     is_behind: bool,
+    /// Ticks to let pass before loading again, and how many the next restart costs.
+    pause: (u32, u32),
     /// Term and revisions of what was read last.
     seen: (u64, [u32; 3]),
     restarts: u64,
@@ -51,6 +56,7 @@ impl Reader {
             snapshot,
             loading: None,
             is_behind: false,
+            pause: (0, 1),
             seen: (0, [0; 3]),
             restarts: 0,
         }
@@ -131,6 +137,10 @@ impl Reader {
         shared: &impl SharedData,
         changed: &mut Changed,
     ) {
+        if self.pause.0 > 0 {
+            self.pause.0 -= 1;
+            return;
+        }
         if self.loading.is_none() {
             self.loading = Loading::begin(head, &self.keys, shared, self.max_bytes);
         }
@@ -144,11 +154,14 @@ impl Reader {
                 info.seed = Some(seed);
                 self.loading = None;
                 self.is_behind = false;
+                self.pause = (0, 1);
                 changed.is_replaced = true;
             }
             Step::Restart => {
                 self.loading = None;
                 self.restarts += 1;
+                let (_, ticks) = self.pause;
+                self.pause = (ticks, (ticks * 2).min(MAX_PAUSE_TICKS));
             }
         }
     }

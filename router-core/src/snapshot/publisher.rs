@@ -68,6 +68,9 @@ pub struct Publisher {
     interner: Interner,
     version: u64,
     ring: VecDeque<proto::Delta>,
+    /// A base made for an earlier subscriber, with its version and segment bits: good for others as long as the ring reaches back to it.
+    /// Its bytes are shared by all streams they are sent on.
+    base: Option<(u64, u32, Vec<proto::Down>)>,
 }
 
 impl Publisher {
@@ -83,6 +86,7 @@ impl Publisher {
             interner: Interner::default(),
             version: 1,
             ring: VecDeque::new(),
+            base: None,
         })
     }
 
@@ -131,38 +135,51 @@ impl Publisher {
         Ok(deltas)
     }
 
-    /// What to send to a gateway that has version `have_version` of epoch `have_epoch` (0 = nothing).
-    pub fn start(&self, have_epoch: u64, have_version: u64) -> Start {
+    /// What to send to a gateway that has version `have_version` of epoch `have_epoch` (0 = nothing). Many gateways that come at once share
+    /// one base: it may be some versions old, and the deltas since then follow it.
+    pub fn start(&mut self, have_epoch: u64, have_version: u64) -> Start {
         let resumed = if have_epoch == self.config.epoch {
             self.deltas_since(have_version)
         } else {
             None
         };
-        let bits = self.segment_bits();
+        let (version, segment_bits, mut body) = match &resumed {
+            Some(_) => (have_version, 0, Vec::new()),
+            None => self.shared_base(),
+        };
+        let deltas = resumed
+            .as_ref()
+            .map_or_else(|| self.deltas_since(version), |deltas| Some(deltas.clone()));
+        body.extend(
+            deltas
+                .into_iter()
+                .flatten()
+                .map(|delta| down(Kind::Delta(delta))),
+        );
         let hello = proto::Hello {
             epoch: self.config.epoch,
-            version: if resumed.is_some() {
-                have_version
-            } else {
-                self.version
-            },
+            version,
             seed_check: self.config.seed.check(),
             seed: self.config.seed.0,
             shard: self.config.shard.clone(),
-            segment_bits: if resumed.is_some() { 0 } else { bits },
+            segment_bits,
             resume: resumed.is_some(),
-        };
-        let body = match resumed {
-            Some(deltas) => deltas
-                .into_iter()
-                .map(|delta| down(Kind::Delta(delta)))
-                .collect(),
-            None => self.base(bits),
         };
         Start {
             hello: down(Kind::Hello(hello)),
             body,
         }
+    }
+
+    fn shared_base(&mut self) -> (u64, u32, Vec<proto::Down>) {
+        if let Some(base) = &self.base {
+            return base.clone();
+        }
+        let bits = self.segment_bits();
+        let base = (self.version, bits, self.base(bits));
+        // Without a ring there is nothing to bring it forward with.
+        self.base = (self.config.ring_deltas > 0).then(|| base.clone());
+        base
     }
 
     /// Deltas newer than `version`, oldest first; `None` when they are no longer kept or the version is not of this line.
@@ -265,6 +282,10 @@ impl Publisher {
             if self.config.ring_deltas > 0 {
                 self.ring.push_back(delta.clone());
             }
+            // Half the ring is left for those who come later and take long.
+            let reach = self.config.ring_deltas as u64 / 2;
+            self.base
+                .take_if(|(version, _, _)| *version + reach < self.version);
             Some(delta)
         };
         match failed {

@@ -37,7 +37,7 @@ fn changes(upserts: Vec<RungChange>, removes: Vec<u64>) -> Changes {
     Changes { upserts, removes }
 }
 
-fn join(publisher: &Publisher, replica: &mut Replica) -> Update {
+fn join(publisher: &mut Publisher, replica: &mut Replica) -> Update {
     let subscribe = replica.subscribe(&[], "g");
     let start = publisher.start(subscribe.have_epoch, subscribe.have_version);
     let mut last = replica.feed(start.hello).unwrap();
@@ -82,7 +82,7 @@ fn base_then_deltas_then_resume() {
         ))
         .unwrap();
     let mut replica = Replica::new(MIB, None);
-    assert_eq!(join(&publisher, &mut replica), Update::Base);
+    assert_eq!(join(&mut publisher, &mut replica), Update::Base);
     assert!(replica.is_live());
     assert_eq!(replica.seed(), Some(Seed(42)));
     for delta in publisher
@@ -106,17 +106,20 @@ fn base_then_deltas_then_resume() {
     publisher
         .apply(&changes(vec![upsert(7, 48, &[])], vec![]))
         .unwrap();
-    assert!(matches!(join(&publisher, &mut replica), Update::Delta(_)));
+    assert!(matches!(
+        join(&mut publisher, &mut replica),
+        Update::Delta(_)
+    ));
     assert_eq!(meaning(replica.snapshot())[&7], (48, vec![]));
     assert_eq!(replica.snapshot().checksum(), publisher.checksum());
-    assert_eq!(join(&publisher, &mut replica), Update::Resumed);
+    assert_eq!(join(&mut publisher, &mut replica), Update::Resumed);
 }
 
 #[test]
 fn a_gateway_that_lags_beyond_the_ring_gets_a_base() {
     let mut publisher = publisher(2);
     let mut replica = Replica::new(MIB, None);
-    join(&publisher, &mut replica);
+    join(&mut publisher, &mut replica);
     for hash in 1..=3 {
         publisher
             .apply(&changes(vec![upsert(hash, 16, &[0])], vec![]))
@@ -125,7 +128,7 @@ fn a_gateway_that_lags_beyond_the_ring_gets_a_base() {
     assert_eq!(publisher.deltas_since(1), None);
     assert_eq!(publisher.deltas_since(2).unwrap().len(), 2);
     assert_eq!(publisher.deltas_since(5), None);
-    assert_eq!(join(&publisher, &mut replica), Update::Base);
+    assert_eq!(join(&mut publisher, &mut replica), Update::Base);
     assert_eq!(replica.snapshot().table.len(), 3);
 }
 
@@ -133,7 +136,7 @@ fn a_gateway_that_lags_beyond_the_ring_gets_a_base() {
 fn gap_wrong_checksum_and_wrong_seed_stop_the_replica() {
     let mut publisher = publisher(8);
     let mut replica = Replica::new(MIB, None);
-    join(&publisher, &mut replica);
+    join(&mut publisher, &mut replica);
     publisher
         .apply(&changes(vec![upsert(1, 16, &[0])], vec![]))
         .unwrap();
@@ -157,7 +160,7 @@ fn gap_wrong_checksum_and_wrong_seed_stop_the_replica() {
         (0, 0),
         "a copy in doubt is not resumed from"
     );
-    join(&publisher, &mut replica);
+    join(&mut publisher, &mut replica);
     let mut bad = publisher
         .apply(&changes(vec![upsert(3, 16, &[0])], vec![]))
         .unwrap()
@@ -215,12 +218,38 @@ fn a_base_with_a_missing_segment_or_set_is_refused() {
 }
 
 #[test]
+fn gateways_that_come_one_after_the_other_share_a_base_and_are_current_all_the_same() {
+    let mut publisher = publisher(8);
+    let mut bases = Vec::new();
+    for hash in 1..=20 {
+        publisher
+            .apply(&changes(vec![upsert(hash, 16, &[hash as u32 % 3])], vec![]))
+            .unwrap();
+        let start = publisher.start(0, 0);
+        let Some(Kind::Hello(hello)) = &start.hello.kind else {
+            panic!("hello comes first")
+        };
+        bases.push(hello.version);
+        let mut replica = Replica::new(MIB, None);
+        join(&mut publisher, &mut replica);
+        assert!(replica.is_live());
+        assert_eq!(
+            (replica.snapshot().version, replica.snapshot().table.len()),
+            (publisher.version(), hash as usize)
+        );
+        assert_eq!(replica.snapshot().checksum(), publisher.checksum());
+    }
+    bases.dedup();
+    assert_eq!(bases, [2, 7, 12, 17], "one for half a ring");
+}
+
+#[test]
 fn the_old_copy_is_used_until_the_new_one_is_whole() {
     let mut old = publisher(0);
     old.apply(&changes(vec![upsert(1, 16, &[0])], vec![]))
         .unwrap();
     let mut replica = Replica::new(MIB, None);
-    join(&old, &mut replica);
+    join(&mut old, &mut replica);
     old.apply(&changes(vec![upsert(2, 16, &[0])], vec![]))
         .unwrap();
     replica.subscribe(&[], "g");
@@ -238,7 +267,7 @@ fn the_old_copy_is_used_until_the_new_one_is_whole() {
 fn large_changes_become_several_deltas_and_set_ids_are_reused() {
     let mut publisher = publisher(64);
     let mut replica = Replica::new(64 * MIB, None);
-    join(&publisher, &mut replica);
+    join(&mut publisher, &mut replica);
     for round in 0..5u32 {
         let upserts: Vec<_> = (1..20_000u64)
             .map(|key| upsert(key << 40, round, &[round * 7, key as u32 % 50]))
@@ -439,7 +468,7 @@ proptest! {
         let mut model: BTreeMap<u64, (u32, Vec<u32>)> = BTreeMap::new();
         let mut steady = Replica::new(MIB, None);
         let mut rejoining = Replica::new(MIB, None);
-        join(&publisher, &mut steady);
+        join(&mut publisher, &mut steady);
         for (upserts, removes, rejoin) in ops {
             let upserts: BTreeMap<u64, (u32, Vec<u32>)> = upserts.into_iter().map(|(hash, depth, mut holders)| {
                 holders.sort_unstable();
@@ -456,7 +485,7 @@ proptest! {
                 steady.feed(down(delta)).unwrap();
             }
             if rejoin {
-                join(&publisher, &mut rejoining);
+                join(&mut publisher, &mut rejoining);
                 prop_assert_eq!(&meaning(rejoining.snapshot()), &model);
             }
             prop_assert_eq!(&meaning(steady.snapshot()), &model);

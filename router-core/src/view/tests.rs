@@ -7,10 +7,11 @@ use crate::{
     endpoint::HolderId,
     hash::ChunkHash,
     index::{Changes, RungChange},
-    proto::down::Kind,
+    load::Usage,
+    proto::{down::Kind, up},
     schedule::Phase,
     shared::tests::world::Memory,
-    snapshot::{Publisher, PublisherConfig},
+    snapshot::{Publisher, PublisherConfig, Rung},
 };
 
 const SEED: Seed = Seed(7);
@@ -237,7 +238,7 @@ fn a_burst_of_one_new_prefix_stays_together_across_vms_and_spreads_when_it_is_lo
     }
     // Waiting costs more than computing anew at last.
     for request in 2..6 {
-        let other = proxy.decide(0, Some(&prompt(10 + request as u8)), 9);
+        let other = proxy.decide(0, Some(&prompt(10 + u8::try_from(request).unwrap())), 9);
         let forced = Decision {
             choices: first.choices.clone(),
             ranking: other
@@ -248,7 +249,12 @@ fn a_burst_of_one_new_prefix_stays_together_across_vms_and_spreads_when_it_is_lo
                 .collect(),
             ..other
         };
-        proxy.commit(0, request, &forced, &prompt(10 + request as u8));
+        proxy.commit(
+            0,
+            request,
+            &forced,
+            &prompt(10 + u8::try_from(request).unwrap()),
+        );
     }
     proxy.run(1);
     assert_eq!(

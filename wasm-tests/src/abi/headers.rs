@@ -4,6 +4,7 @@ use wasmtime::{Linker, Result};
 
 use super::memory::{give, read, text};
 use super::{ENV, Guest};
+use crate::exchange::Phase;
 use crate::headers::Headers;
 use crate::state::VmState;
 use crate::status::Status;
@@ -23,12 +24,16 @@ fn map(state: &mut VmState, kind: u32, write: bool) -> Option<&mut Headers> {
     match kind {
         0 => {
             let exchange = state.exchange()?;
-            let legal = exchange.request_open || (exchange.logging && !write);
+            let legal = !exchange.forwarded || (exchange.phase == Phase::Log && !write);
             legal.then_some(&mut exchange.request_headers)
         }
         2 => {
             let exchange = state.exchange()?;
-            let legal = exchange.response_open || (exchange.logging && !write);
+            let legal = match exchange.phase {
+                Phase::Passing => false,
+                Phase::ResponseHeaders => true,
+                Phase::Log => !write,
+            };
             legal.then_some(&mut exchange.response_headers)
         }
         4 if !write => Some(&mut state.grpc_metadata),
@@ -79,7 +84,7 @@ fn value(
 
 fn remove(mut guest: Guest<'_>, kind: u32, name: u32, name_size: u32) -> Result<i32> {
     let name = text(&mut guest, name, name_size)?;
-    edit(
+    Ok(edit(
         &mut guest,
         "proxy_remove_header_map_value",
         kind,
@@ -87,7 +92,7 @@ fn remove(mut guest: Guest<'_>, kind: u32, name: u32, name_size: u32) -> Result<
         |m| {
             m.remove(&name);
         },
-    )
+    ))
 }
 
 fn replace(
@@ -100,7 +105,7 @@ fn replace(
 ) -> Result<i32> {
     let name = text(&mut guest, name, name_size)?;
     let value = text(&mut guest, at, size)?;
-    edit(
+    Ok(edit(
         &mut guest,
         "proxy_replace_header_map_value",
         kind,
@@ -108,7 +113,7 @@ fn replace(
         |m| {
             m.set(&name, &value);
         },
-    )
+    ))
 }
 
 fn add(
@@ -121,9 +126,15 @@ fn add(
 ) -> Result<i32> {
     let name = text(&mut guest, name, name_size)?;
     let value = text(&mut guest, at, size)?;
-    edit(&mut guest, "proxy_add_header_map_value", kind, &name, |m| {
-        m.add(&name, &value);
-    })
+    Ok(edit(
+        &mut guest,
+        "proxy_add_header_map_value",
+        kind,
+        &name,
+        |m| {
+            m.add(&name, &value);
+        },
+    ))
 }
 
 fn edit(
@@ -132,13 +143,13 @@ fn edit(
     kind: u32,
     name: &str,
     change: impl FnOnce(&mut Headers),
-) -> Result<i32> {
+) -> i32 {
     if let Some(status) = guest.data().fault(call, name) {
-        return Ok(status as i32);
+        return status as i32;
     }
     let Some(map) = map(guest.data_mut(), kind, true) else {
-        return Ok(Status::BadArgument as i32);
+        return Status::BadArgument as i32;
     };
     change(map);
-    Ok(Status::Ok as i32)
+    Status::Ok as i32
 }

@@ -154,7 +154,12 @@ impl Indexer {
 
     /// Lets endpoints (by place) hold the whole prompt of a chat body, from now on.
     pub(crate) fn store(&mut self, endpoints: &[u32], body: &str) {
-        let hashes = self.hashes(Api::Chat, body);
+        self.store_as(Api::Chat, endpoints, body);
+    }
+
+    /// The same for another API.
+    pub(crate) fn store_as(&mut self, api: Api, endpoints: &[u32], body: &str) {
+        let hashes = self.hashes(api, body);
         let upserts = hashes.rungs.iter().map(|rung| RungChange {
             hash: rung.hash,
             token_depth: u32::try_from(rung.bytes()).unwrap() / BYTES_PER_TOKEN,

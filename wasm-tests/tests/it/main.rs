@@ -1,4 +1,8 @@
 //! Scenarios on the built wasm filter, and tests of the host emulator itself.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a scenario that can't be set up has failed"
+)]
 
 mod bodies;
 mod collisions;

@@ -206,7 +206,7 @@ fn predicted_tokens_come_in_whole_blocks() {
     let process = rig.host.process();
     let matched = &process.metrics["prefixway_matched_tokens"].observations;
     assert!(
-        matched[0] > 400 && matched[0] % u64::from(BLOCK) == 0,
+        matched[0] > 400 && matched[0].is_multiple_of(u64::from(BLOCK)),
         "{matched:?}"
     );
 }

@@ -316,7 +316,7 @@ impl World {
                     };
                     let start = self
                         .publisher
-                        .borrow()
+                        .borrow_mut()
                         .start(subscribe.have_epoch, subscribe.have_version);
                     let endpoints = proto::Down {
                         kind: Some(Kind::Endpoints(proto::Endpoints::default())),
