@@ -85,7 +85,7 @@ impl Service {
         }
     }
 
-    fn add_rank(&mut self, key: (String, u64), block_size: usize, can_replay: bool) {
+    fn add_rank(&mut self, key: &(String, u64), block_size: usize, can_replay: bool) {
         let (source, holders) = self.next_holders();
         self.index.add_source(source, MODEL, holders);
         let tracker = SequenceTracker::new(100);
@@ -160,7 +160,7 @@ impl Service {
         }
         self.index = new_index();
         for (key, rank) in std::mem::take(&mut self.ranks) {
-            self.add_rank(key, rank.block_size, rank.can_replay);
+            self.add_rank(&key, rank.block_size, rank.can_replay);
         }
     }
 
