@@ -78,7 +78,7 @@ impl Service {
         for rank in 0..pod["dp_ranks"].as_u64().unwrap_or(1) {
             let block_size = usize::try_from(pod["block_size"].as_u64().unwrap()).unwrap();
             self.add_rank(
-                (name.to_owned(), rank),
+                &(name.to_owned(), rank),
                 block_size,
                 pod["replay"].as_bool().unwrap_or(false),
             );
