@@ -7,6 +7,8 @@ use thiserror::Error;
 pub(crate) const DEFAULT_MAX_BODY_BYTES: usize = 16 << 20;
 /// Memory that tables may take in one VM; Envoy caps a VM at 1 GiB and memory never shrinks.
 pub(crate) const DEFAULT_MAX_VM_BYTES: usize = 512 << 20;
+/// Scope of plugins that name none.
+pub(crate) const DEFAULT_SCOPE: &str = "default";
 /// Tick period: how fast VMs see each other and the leader's news.
 pub(crate) const DEFAULT_TICK_MS: u32 = 10;
 
@@ -116,7 +118,9 @@ impl Config {
                 expected: "a list of Envoy clusters",
             })?,
             pools: root.names("pools")?.unwrap_or_default(),
-            scope: root.text("scope")?.unwrap_or_else(|| "default".to_owned()),
+            scope: root
+                .text("scope")?
+                .unwrap_or_else(|| DEFAULT_SCOPE.to_owned()),
             mode: root.mode()?,
             explain: root.flag("explain")?.unwrap_or(false),
             tick_ms: root.tick()?,

@@ -11,7 +11,7 @@ mod running;
 pub(crate) use running::{Answer, Choice, Running};
 
 use prefixway_core::proto::Policy;
-use prefixway_core::shared::SharedData;
+use prefixway_core::shared::{SharedData, SharedError};
 use prefixway_core::snapshot::EndpointKey;
 use prefixway_core::text::Api;
 use prefixway_core::view::ViewConfig;
@@ -21,7 +21,7 @@ use crate::host::{self, HostError};
 use crate::metrics::{Metrics, Reason};
 use crate::shared::HostData;
 
-/// Key of the gateway's name, the same for all plugins and VMs of a proxy.
+/// Key of the gateway's name, the same for all plugins and VMs of a proxy in one scope.
 const GATEWAY_KEY: &str = "pw/1/gateway";
 
 #[derive(Debug)]
@@ -36,6 +36,7 @@ enum State {
 pub(crate) struct Plugin {
     config: Config,
     metrics: Metrics,
+    data: HostData,
     state: State,
 }
 
@@ -43,11 +44,12 @@ impl Plugin {
     /// A plugin with nothing but its configuration.
     pub(crate) fn new(config: Config) -> Self {
         Self {
-            config,
             metrics: Metrics::define(),
+            data: HostData::new(&config.scope),
             state: State::Fresh {
                 nonce: host::now_ns(),
             },
+            config,
         }
     }
 
@@ -161,12 +163,12 @@ impl Plugin {
             State::Fresh { nonce } => {
                 // The times of configuration and of the first tick together differ from VM to VM.
                 let nonce = nonce.rotate_left(24) ^ host::now_ns();
-                match name_gateway(nonce) {
+                match name_gateway(&self.data, nonce) {
                     Ok(()) => self.state = State::Naming { nonce },
-                    Err(error) => self.host_error(error),
+                    Err(_) => self.metrics.host_errors.count(),
                 }
             }
-            State::Naming { nonce } => match HostData.get(GATEWAY_KEY) {
+            State::Naming { nonce } => match self.data.get(GATEWAY_KEY) {
                 Ok(Some((name, _))) => {
                     let view = ViewConfig {
                         indexers: self.config.indexers.clone(),
@@ -175,7 +177,7 @@ impl Plugin {
                         nonce: *nonce,
                         max_bytes: self.config.max_vm_bytes,
                     };
-                    self.state = State::Running(Box::new(Running::new(&view)));
+                    self.state = State::Running(Box::new(Running::new(&view, self.data.clone())));
                 }
                 Ok(None) => self.state = State::Fresh { nonce: *nonce },
                 Err(_) => self.metrics.host_errors.count(),
@@ -200,9 +202,9 @@ impl Plugin {
 }
 
 /// Names the gateway where nobody did. VMs may write at once; the last one's name is what all of them read one tick later.
-fn name_gateway(nonce: u64) -> Result<(), HostError> {
-    match host::shared(GATEWAY_KEY)? {
-        Some((name, _)) if !name.is_empty() => Ok(()),
-        _ => host::set_shared(GATEWAY_KEY, format!("{nonce:016x}").as_bytes(), 0),
+fn name_gateway(data: &HostData, nonce: u64) -> Result<(), SharedError> {
+    match data.get(GATEWAY_KEY)? {
+        Some(_) => Ok(()),
+        None => data.set(GATEWAY_KEY, format!("{nonce:016x}").as_bytes(), None),
     }
 }

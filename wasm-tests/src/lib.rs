@@ -9,7 +9,7 @@
 //!
 //! It emulates what Envoy's host was measured to do (which calls are legal in which phase, what a missing value looks like, how CAS treats a
 //! missing key), so that a scenario asserts outcomes: where a request went, with which headers, and what the metrics say.
-//! Host calls can be made to fail with [`Fault`]s, and a trap is kept as a fact of the [`Vm`] instead of ending the test.
+//! [`Rig`] adds a scripted [`Indexer`]. Host calls can be made to fail with [`Fault`]s, and a trap is kept as a fact of the [`Vm`] instead of ending the test.
 
 mod abi;
 mod exchange;
@@ -17,9 +17,11 @@ mod fault;
 mod grpc;
 mod headers;
 mod host;
+pub mod indexer;
 mod module;
 mod process;
 mod request;
+pub mod rig;
 mod state;
 mod status;
 mod vm;
@@ -29,8 +31,10 @@ pub use fault::Fault;
 pub use grpc::{GrpcStream, StreamToken};
 pub use headers::Headers;
 pub use host::{Host, HostBuilder};
+pub use indexer::Indexer;
 pub use module::{MODULE_VARIABLE, built_module, module_from_wat, module_path};
 pub use process::{LogLine, Metric, MetricKind, Process};
 pub use request::{Outcome, RequestBuilder, ResponseBuilder};
+pub use rig::Rig;
 pub use status::{LogLevel, Status};
 pub use vm::Vm;

@@ -59,6 +59,7 @@ pub(crate) struct Answer {
 /// State of a plugin at work.
 #[derive(Debug)]
 pub(crate) struct Running {
+    data: HostData,
     view: RoutingView,
     streams: Streams,
     prompters: Prompters,
@@ -73,8 +74,9 @@ pub(crate) struct Running {
 
 impl Running {
     /// A plugin that knows nothing yet.
-    pub(crate) fn new(config: &ViewConfig) -> Self {
+    pub(crate) fn new(config: &ViewConfig, data: HostData) -> Self {
         Self {
+            data,
             view: RoutingView::new(config),
             streams: Streams::new(&config.indexers),
             prompters: Prompters::default(),
@@ -183,7 +185,7 @@ impl Running {
         let prompt = choice.prompt.as_ref().filter(|_| is_steered);
         let committed =
             self.view
-                .commit(choice.request, &choice.decision, prompt, now_ms, &HostData);
+                .commit(choice.request, &choice.decision, prompt, now_ms, &self.data);
         if committed.is_err() {
             metrics.host_errors.count();
         }
@@ -258,7 +260,7 @@ impl Running {
             self.view.on_closed(shard, now_ms);
             metrics.stream_ends.count();
         }
-        let ticked = self.view.tick(now_ms, &HostData);
+        let ticked = self.view.tick(now_ms, &self.data);
         if let Some(error) = ticked.error {
             metrics.host_errors.count();
             log::debug!("shared data: {error}");

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use crate::rig::{DESTINATION, Rig, chat};
+use prefixway_wasm_tests::Rig;
+use prefixway_wasm_tests::rig::{DESTINATION, chat};
 
 #[test]
 fn other_requests_pass_untouched_and_unbuffered() {
@@ -127,7 +128,10 @@ fn unknown_models_pass_and_are_counted() {
 #[test]
 fn bodies_may_come_in_pieces_and_up_to_the_limit() {
     let config = r#"{"indexers":["prefixway_indexer"],"limits":{"max_body_bytes":4096}}"#;
-    let mut rig = Rig::with(config, crate::indexer::Indexer::new(&crate::rig::ENGINES));
+    let mut rig = Rig::with(
+        config,
+        prefixway_wasm_tests::Indexer::new(&prefixway_wasm_tests::rig::ENGINES),
+    );
     let body = chat("pieces", 900);
     let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
     let mut request = rig.host.vm(1).request(&headers);

@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use prefixway_core::text::Api;
 
-use crate::rig::{ENGINES, Rig, destination};
+use prefixway_wasm_tests::Rig;
+use prefixway_wasm_tests::rig::{ENGINES, destination};
 
 const PAIRS: [[&str; 2]; 5] = [
     [

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use prefixway_core::proto::up;
 use prefixway_wasm_tests::{Fault, Host, Status};
 
-use crate::indexer::Indexer;
-use crate::rig::{CONFIG, DESTINATION, ENGINES, Rig, chat, destination};
+use prefixway_wasm_tests::Rig;
+use prefixway_wasm_tests::indexer::Indexer;
+use prefixway_wasm_tests::rig::{CONFIG, DESTINATION, ENGINES, chat, destination};
 
 #[test]
 fn without_a_snapshot_requests_pass_to_the_fallback() {
@@ -57,9 +57,7 @@ fn a_broken_stream_is_opened_again_and_resumes_from_its_version() {
     let other = chat("other", 500);
     rig.indexer.store(&[2], &other);
     rig.settle();
-    let Some(up::Kind::Subscribe(subscribe)) = rig.indexer.heard.subscriptions.last() else {
-        panic!("no subscription");
-    };
+    let subscribe = rig.indexer.heard.subscriptions.last().unwrap();
     assert_eq!((subscribe.have_epoch, subscribe.have_version), (1, version));
     for vm in [1, 2] {
         assert_eq!(destination(&rig.chat(vm, &other)), Some(ENGINES[2]));

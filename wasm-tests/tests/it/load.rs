@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use prefixway_wasm_tests::{Ending, Outcome};
 
-use crate::rig::{DESTINATION, ENGINES, Rig, chat, destination};
+use prefixway_wasm_tests::Rig;
+use prefixway_wasm_tests::rig::{DESTINATION, ENGINES, chat, destination};
 
 /// Requests in flight by the indexer's and the gauge's account.
 fn in_flight(rig: &mut Rig) -> (u32, i64) {

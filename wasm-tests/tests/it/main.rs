@@ -8,7 +8,5 @@ mod bodies;
 mod collisions;
 mod emulator;
 mod failure;
-mod indexer;
 mod load;
-mod rig;
 mod steering;

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use prefixway_core::text::Api;
 
-use crate::indexer::{ADAPTER, BLOCK, Indexer};
-use crate::rig::{CONFIG, DESTINATION, ENGINES, Rig, chat, destination};
+use prefixway_wasm_tests::Rig;
+use prefixway_wasm_tests::indexer::{ADAPTER, BLOCK, Indexer};
+use prefixway_wasm_tests::rig::{CONFIG, DESTINATION, ENGINES, chat, destination};
 
 #[test]
 fn requests_go_to_the_endpoint_that_holds_their_prefix() {

@@ -1,48 +1,60 @@
 //! The indexer's end of the streams, scripted: the same publisher as the real one, without network and engines.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a scenario that can't be set up has failed"
+)]
 
 use std::collections::HashMap;
 use std::path::Path;
 
+use crate::{Host, StreamToken};
 use prefixway_core::endpoint::HolderId;
 use prefixway_core::hash::{Scope, Seed};
 use prefixway_core::index::{Changes, RungChange};
 use prefixway_core::proto::{
     Ack, Down, Endpoint, EndpointLoad, Endpoints, Holder, Load, ModelProfile, Outcome, Policy,
-    Routed, Up, Usage, down, up,
+    Routed, Subscribe, Up, Usage, down, up,
 };
 use prefixway_core::snapshot::{PromptHashes, Publisher, PublisherConfig};
 use prefixway_core::text::{Api, LocalTime, ModelFiles, PromptProfile, Prompter, parse};
-use prefixway_wasm_tests::{Host, StreamToken};
 use prost::Message;
 
 /// Model that requests name.
-pub(crate) const MODEL: &str = "tiny";
+pub const MODEL: &str = "tiny";
 /// Adapter of that model.
-pub(crate) const ADAPTER: &str = "tiny-sql";
+pub const ADAPTER: &str = "tiny-sql";
 /// Bytes per token that the scripted index claims.
-pub(crate) const BYTES_PER_TOKEN: u32 = 4;
+pub const BYTES_PER_TOKEN: u32 = 4;
 /// Tokens per block.
-pub(crate) const BLOCK: u32 = 16;
+pub const BLOCK: u32 = 16;
 const SEED: Seed = Seed(0x5eed);
 
 /// What the streams of all VMs have said.
 #[derive(Debug, Default)]
-pub(crate) struct Heard {
-    pub(crate) subscriptions: Vec<up::Kind>,
-    pub(crate) routed: Vec<Routed>,
-    pub(crate) outcomes: Vec<Outcome>,
-    pub(crate) usage: Usage,
+pub struct Heard {
+    /// Subscriptions, oldest first.
+    pub subscriptions: Vec<Subscribe>,
+    /// Decisions, oldest first.
+    pub routed: Vec<Routed>,
+    /// Outcomes, oldest first.
+    pub outcomes: Vec<Outcome>,
+    /// Newest load of the gateway.
+    pub usage: Usage,
 }
 
 /// A scripted indexer of one shard.
-pub(crate) struct Indexer {
+#[derive(Debug)]
+pub struct Indexer {
     publisher: Publisher,
-    pub(crate) policy: Policy,
-    pub(crate) endpoints: Endpoints,
+    /// Policy that subscribers get; [`Self::announce`] sends it again.
+    pub policy: Policy,
+    /// Endpoints that subscribers get; [`Self::announce`] sends them again.
+    pub endpoints: Endpoints,
     profile: PromptProfile,
     /// Version that each stream has, by VM and token.
     streams: HashMap<(usize, StreamToken), u64>,
-    pub(crate) heard: Heard,
+    /// What the streams have said.
+    pub heard: Heard,
 }
 
 fn read(name: &str) -> String {
@@ -74,12 +86,12 @@ fn endpoint(id: u32, address: &str) -> Endpoint {
 
 impl Indexer {
     /// An empty index over these endpoints; holder ids are the endpoints' places.
-    pub(crate) fn new(addresses: &[&str]) -> Self {
+    pub fn new(addresses: &[&str]) -> Self {
         Self::with_epoch(addresses, 1)
     }
 
     /// The same in another version line.
-    pub(crate) fn with_epoch(addresses: &[&str], epoch: u64) -> Self {
+    pub fn with_epoch(addresses: &[&str], epoch: u64) -> Self {
         let (tokenizer, config, template) = (
             read("tokenizer.json"),
             read("tokenizer_config.json"),
@@ -135,7 +147,7 @@ impl Indexer {
     }
 
     /// The rungs of a request body, as the index would have them for the base model.
-    pub(crate) fn hashes(&self, api: Api, body: &str) -> PromptHashes {
+    pub fn hashes(&self, api: Api, body: &str) -> PromptHashes {
         let prompter = Prompter::try_new(self.profile.clone()).unwrap();
         let request = parse(api, body.as_bytes()).unwrap();
         let prompt = prompter
@@ -153,12 +165,12 @@ impl Indexer {
     }
 
     /// Lets endpoints (by place) hold the whole prompt of a chat body, from now on.
-    pub(crate) fn store(&mut self, endpoints: &[u32], body: &str) {
+    pub fn store(&mut self, endpoints: &[u32], body: &str) {
         self.store_as(Api::Chat, endpoints, body);
     }
 
     /// The same for another API.
-    pub(crate) fn store_as(&mut self, api: Api, endpoints: &[u32], body: &str) {
+    pub fn store_as(&mut self, api: Api, endpoints: &[u32], body: &str) {
         let hashes = self.hashes(api, body);
         let upserts = hashes.rungs.iter().map(|rung| RungChange {
             hash: rung.hash,
@@ -172,13 +184,27 @@ impl Indexer {
         self.publisher.apply(&changes).unwrap();
     }
 
+    /// Fills the index with entries that no prompt has.
+    pub fn store_random(&mut self, rungs: u64) {
+        let upserts = (1..=rungs).map(|n| RungChange {
+            hash: n.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            token_depth: 16,
+            holders: vec![HolderId(u32::try_from(n % 3).unwrap())],
+        });
+        let changes = Changes {
+            upserts: upserts.collect(),
+            removes: Vec::new(),
+        };
+        self.publisher.apply(&changes).unwrap();
+    }
+
     /// Version of the index.
-    pub(crate) fn version(&self) -> u64 {
+    pub fn version(&self) -> u64 {
         self.publisher.version()
     }
 
     /// Takes what the streams say, answers subscriptions, sends what is new, and acknowledges.
-    pub(crate) fn serve(&mut self, host: &mut Host) {
+    pub fn serve(&mut self, host: &mut Host) {
         for vm in 0..host.vm_count() {
             for token in host.vm(vm).streams() {
                 for bytes in host.vm(vm).take_sent(token) {
@@ -195,9 +221,7 @@ impl Indexer {
         match up.kind.unwrap() {
             up::Kind::Subscribe(subscribe) => {
                 let have = (subscribe.have_epoch, subscribe.have_version);
-                self.heard
-                    .subscriptions
-                    .push(up::Kind::Subscribe(subscribe));
+                self.heard.subscriptions.push(subscribe);
                 let start = self.publisher.start(have.0, have.1);
                 send(host, at, &start.hello);
                 send(host, at, &message(down::Kind::Policy(self.policy.clone())));
@@ -240,7 +264,7 @@ impl Indexer {
     }
 
     /// Sends changed endpoints and policy to every stream.
-    pub(crate) fn announce(&mut self, host: &mut Host) {
+    pub fn announce(&mut self, host: &mut Host) {
         self.endpoints.revision += 1;
         self.policy.revision += 1;
         for at in self.streams.keys().copied().collect::<Vec<_>>() {

@@ -1,33 +1,44 @@
 //! A proxy with the built filter and a scripted indexer.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a scenario that can't be set up has failed"
+)]
 
 use std::time::Duration;
 
-use prefixway_wasm_tests::{Host, Outcome};
-
 use crate::indexer::{Indexer, MODEL};
+use crate::{Host, Outcome};
 
 /// Header that steers.
-pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
+pub const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// Addresses of the engines.
-pub(crate) const ENGINES: [&str; 3] = ["10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::3]:8000"];
+pub const ENGINES: [&str; 3] = ["10.0.0.1:8000", "10.0.0.2:8000", "[2001:db8::3]:8000"];
 /// Plugin configuration.
-pub(crate) const CONFIG: &str =
-    r#"{"indexers":["prefixway_indexer"],"pools":["default"],"explain":true}"#;
+pub const CONFIG: &str = r#"{"indexers":["prefixway_indexer"],"pools":["default"],"explain":true}"#;
 
 /// Host and indexer.
-pub(crate) struct Rig {
-    pub(crate) host: Host,
-    pub(crate) indexer: Indexer,
+#[derive(Debug)]
+pub struct Rig {
+    /// The proxy.
+    pub host: Host,
+    /// The indexer.
+    pub indexer: Indexer,
+}
+
+impl Default for Rig {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl Rig {
     /// Main thread and two workers, connected to an empty index.
-    pub(crate) fn new() -> Self {
+    pub fn new() -> Self {
         Self::with(CONFIG, Indexer::new(&ENGINES))
     }
 
     /// The same with another configuration and index.
-    pub(crate) fn with(config: &str, indexer: Indexer) -> Self {
+    pub fn with(config: &str, indexer: Indexer) -> Self {
         let host = Host::new(config).unwrap();
         let mut rig = Self { host, indexer };
         rig.settle();
@@ -35,12 +46,12 @@ impl Rig {
     }
 
     /// Lets news reach every VM.
-    pub(crate) fn settle(&mut self) {
+    pub fn settle(&mut self) {
         self.run(Duration::from_millis(300));
     }
 
     /// Lets time pass while the indexer serves.
-    pub(crate) fn run(&mut self, time: Duration) {
+    pub fn run(&mut self, time: Duration) {
         let step = Duration::from_millis(10);
         let mut left = time;
         while !left.is_zero() {
@@ -51,7 +62,7 @@ impl Rig {
     }
 
     /// The VM that holds the stream.
-    pub(crate) fn leader(&mut self) -> Option<usize> {
+    pub fn leader(&mut self) -> Option<usize> {
         (0..self.host.vm_count()).find(|vm| {
             let vm = self.host.vm(*vm);
             vm.trap().is_none() && !vm.streams().is_empty()
@@ -59,18 +70,18 @@ impl Rig {
     }
 
     /// Sends a chat body through a VM.
-    pub(crate) fn chat(&mut self, vm: usize, body: &str) -> Outcome {
+    pub fn chat(&mut self, vm: usize, body: &str) -> Outcome {
         self.post(vm, "/v1/chat/completions", body)
     }
 
     /// Sends a body through a VM.
-    pub(crate) fn post(&mut self, vm: usize, path: &str, body: &str) -> Outcome {
+    pub fn post(&mut self, vm: usize, path: &str, body: &str) -> Outcome {
         let headers = [(":method", "POST"), (":path", path), (":authority", "a")];
         self.host.vm(vm).request(&headers).chunk(body).end()
     }
 
     /// Answers an exchange as an engine does, and ends it.
-    pub(crate) fn answer(&mut self, vm: usize, outcome: &Outcome, cached: u32) {
+    pub fn answer(&mut self, vm: usize, outcome: &Outcome, cached: u32) {
         let upstream = outcome
             .header(DESTINATION)
             .and_then(|list| list.split(',').next())
@@ -88,13 +99,13 @@ impl Rig {
     }
 
     /// Fails the test when a VM trapped or logged an error.
-    pub(crate) fn assert_healthy(&self) {
+    pub fn assert_healthy(&self) {
         assert_eq!(self.host.complaints(), Vec::<String>::new());
     }
 }
 
 /// A chat body of about `4 * tokens` bytes of one user's text that starts with `name`.
-pub(crate) fn chat(name: &str, tokens: usize) -> String {
+pub fn chat(name: &str, tokens: usize) -> String {
     let text: String = format!("{name} ")
         .chars()
         .chain("abc defgh ".chars().cycle())
@@ -104,6 +115,6 @@ pub(crate) fn chat(name: &str, tokens: usize) -> String {
 }
 
 /// The first address in the destination header.
-pub(crate) fn destination(outcome: &Outcome) -> Option<&str> {
+pub fn destination(outcome: &Outcome) -> Option<&str> {
     outcome.header(DESTINATION)?.split(',').next()
 }
