@@ -3,6 +3,7 @@
 //! Data goes to standard output, messages to standard error. Exit codes: 0 done, 1 failed, 2 wrong arguments or configuration.
 
 pub mod check_config;
+pub mod demo;
 pub mod replay;
 pub mod serve;
 
@@ -15,6 +16,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong arguments or con
 
 const EXAMPLES: &str = "Examples:
   prefixway check-config indexer.yaml
+  prefixway demo
   prefixway serve --config indexer.yaml
   PREFIXWAY_LOG=debug prefixway serve --config indexer.yaml --http 127.0.0.1:9700";
 
@@ -41,6 +43,8 @@ enum Command {
     Serve(serve::Args),
     /// Check a configuration and say what it means
     CheckConfig(check_config::Args),
+    /// Run the whole system on loopback and compare three policies
+    Demo(demo::Args),
     /// Predict captured requests' cached tokens and compare with the engine's answers
     Replay(replay::Args),
 }
@@ -100,6 +104,7 @@ pub fn run() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Demo(args) => demo::run(&args),
         Command::Replay(args) => replay::run(&args).map_err(Failure::from),
     };
     match result {

@@ -8,6 +8,8 @@
 //! guard: whatever ends the owner early ends the children too.
 
 pub mod client;
+pub mod compare;
+pub mod engines;
 pub mod envoy;
 pub mod indexer;
 pub mod load;

@@ -162,6 +162,8 @@ pub struct Index {
     decoder: Decoder,
     counters: IndexCounters,
     has_token_space: bool,
+    /// Bytes of all sources, about.
+    source_bytes: usize,
     /// Batches applied, wrapping; says which entries were stored least recently.
     clock: u32,
 }
@@ -178,6 +180,7 @@ impl Index {
             decoder: Decoder::default(),
             counters: IndexCounters::default(),
             has_token_space: false,
+            source_bytes: 0,
             clock: 0,
         }
     }
@@ -216,6 +219,7 @@ impl Index {
     /// Cost is linear in the source's blocks.
     pub fn reset_source(&mut self, id: SourceId, holders: [HolderId; 3]) {
         if let Some((_, source)) = self.sources.get_mut(&id) {
+            self.source_bytes -= source.bytes();
             source.clear(&mut self.forest);
             self.speculations
                 .cancel_holders(&source.holders, &mut self.forest.rungs);
@@ -226,6 +230,7 @@ impl Index {
     /// Forgets a source; its batches no longer count.
     pub fn remove_source(&mut self, id: SourceId) {
         if let Some((_, mut source)) = self.sources.remove(&id) {
+            self.source_bytes -= source.bytes();
             source.clear(&mut self.forest);
             self.speculations
                 .cancel_holders(&source.holders, &mut self.forest.rungs);
@@ -248,6 +253,7 @@ impl Index {
         };
         outcome.is_known_source = true;
         self.clock = self.clock.wrapping_add(1);
+        let bytes_before = source.bytes();
         if let Some(model) = self.models.get_mut(model) {
             let mut apply = apply::Apply {
                 model,
@@ -264,6 +270,7 @@ impl Index {
                 .decode(payload, &mut |event| apply.event(&event));
             outcome.info = info;
         }
+        self.source_bytes = self.source_bytes + source.bytes() - bytes_before;
         self.counters.decode_errors += u64::from(outcome.info.decode_errors());
         self.counters.unknown_events += u64::from(outcome.info.unknown_events);
         self.counters.unknown_keys += u64::from(outcome.info.unknown_keys);
@@ -316,11 +323,6 @@ impl Index {
     }
 
     fn used_bytes(&self) -> usize {
-        let sources: usize = self
-            .sources
-            .values()
-            .map(|(_, source)| source.bytes())
-            .sum();
-        self.forest.bytes() + self.speculations.bytes() + sources
+        self.forest.bytes() + self.speculations.bytes() + self.source_bytes
     }
 }

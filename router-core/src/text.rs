@@ -11,11 +11,11 @@
 //! request validation keeps of a body, how it prepares messages, how Jinja2 and Python's `json` render them, and what the
 //! tokenizer's normalizer changes. Where text can't be derived there is an [`Unscorable`] reason instead of a guess.
 //!
-//! A prompter's input is hostile: nesting, work and output are bounded by [`MAX_DEPTH`], [`FUEL`] and [`MAX_PROMPT_BYTES`].
+//! A prompter's input is hostile: nesting, memory, work and output are bounded by [`MAX_DEPTH`], [`MAX_VALUES`], [`FUEL`] and
+//! [`MAX_PROMPT_BYTES`].
 
 mod api;
 mod canonical;
-mod content_format;
 mod error;
 mod json;
 mod messages;
@@ -34,7 +34,7 @@ mod value;
 pub use api::Api;
 pub use canonical::{Canonicalisation, LeadingSpace, Literal, NormalForm};
 pub use error::{BodyError, ProfileError, Unscorable};
-pub use json::{JsonError, JsonProblem, MAX_DEPTH};
+pub use json::{JsonError, JsonProblem, MAX_DEPTH, MAX_VALUES};
 pub use messages::ContentFormat;
 pub use profile::{ModelFiles, PromptProfile, Template};
 pub use prompter::{Prompt, Prompter};

@@ -3,6 +3,14 @@
 //! Files are found in `$PREFIXWAY_FIXTURES` and `$PREFIXWAY_CASES`, by default in `../shared` of the workspace; a test whose files are
 //! absent says so and passes. The captures in `tests/fixtures` are always there.
 
+#![expect(
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::print_stdout,
+    clippy::unwrap_used,
+    reason = "tests stop at the first thing that is not as it should be, and say what they skipped"
+)]
+
 #[path = "events/capture.rs"]
 mod capture;
 #[path = "events/cases.rs"]

@@ -17,8 +17,8 @@ const START_LIMIT: Duration = Duration::from_secs(30);
 pub struct Source {
     /// Where Envoy reaches the engine.
     pub address: SocketAddr,
-    /// Its publisher, and who binds.
-    pub events: Events,
+    /// Its publisher, and who binds; `None` for an engine that publishes nothing.
+    pub events: Option<Events>,
     /// Its replay socket.
     pub replay: Option<String>,
     /// Its prefill rate.
@@ -89,19 +89,19 @@ impl Settings {
     }
 
     fn endpoint(&self, source: &Source) -> serde_json::Value {
-        let mut events = match &source.events {
-            Events::Connect(address) => json!({"connect": address}),
-            Events::Bind(address) => json!({"bind": address}),
-        };
-        if let (Some(events), Some(replay)) = (events.as_object_mut(), &source.replay) {
-            events.insert("replay".to_owned(), replay.clone().into());
-        }
-        json!({
+        let mut endpoint = json!({
             "address": source.address.to_string(),
             "model": self.model,
-            "events": events,
             "prefill_tokens_per_s": source.prefill_tokens_per_s,
-        })
+        });
+        let events = source.events.as_ref().map(|events| match events {
+            Events::Connect(address) => json!({"connect": address, "replay": source.replay}),
+            Events::Bind(address) => json!({"bind": address, "replay": source.replay}),
+        });
+        if let (Some(fields), Some(events)) = (endpoint.as_object_mut(), events) {
+            fields.insert("events".to_owned(), events);
+        }
+        endpoint
     }
 }
 

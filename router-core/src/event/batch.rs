@@ -78,29 +78,29 @@ const STORED: [Field; 11] = [
 const REMOVED: [Field; 3] = [Field::Hashes, Field::Medium, Field::Group];
 
 impl Field {
-    fn from_name(name: &str) -> Option<Self> {
+    fn from_name(name: &[u8]) -> Option<Self> {
         Some(match name {
-            "block_hashes" => Self::Hashes,
-            "parent_block_hash" => Self::Parent,
-            "token_ids" => Self::Tokens,
-            "block_size" => Self::BlockSize,
-            "lora_id" => Self::LoraId,
-            "medium" => Self::Medium,
-            "lora_name" => Self::LoraName,
-            "extra_keys" => Self::ExtraKeys,
-            "group_idx" => Self::Group,
-            "kv_cache_spec_kind" => Self::Kind,
-            "kv_cache_spec_sliding_window" => Self::SlidingWindow,
+            b"block_hashes" => Self::Hashes,
+            b"parent_block_hash" => Self::Parent,
+            b"token_ids" => Self::Tokens,
+            b"block_size" => Self::BlockSize,
+            b"lora_id" => Self::LoraId,
+            b"medium" => Self::Medium,
+            b"lora_name" => Self::LoraName,
+            b"extra_keys" => Self::ExtraKeys,
+            b"group_idx" => Self::Group,
+            b"kv_cache_spec_kind" => Self::Kind,
+            b"kv_cache_spec_sliding_window" => Self::SlidingWindow,
             _ => return None,
         })
     }
 }
 
 /// Keys of known releases that say nothing the index needs.
-fn is_known_but_unused(name: &str) -> bool {
+fn is_known_but_unused(name: &[u8]) -> bool {
     matches!(
         name,
-        "locality" | "ownership" | "session_id" | "lookahead_token_ids"
+        b"locality" | b"ownership" | b"session_id" | b"lookahead_token_ids"
     )
 }
 
@@ -114,11 +114,11 @@ enum Kind {
 }
 
 impl Kind {
-    fn from_tag(tag: &str) -> Self {
+    fn from_tag(tag: &[u8]) -> Self {
         match tag {
-            "BlockStored" => Self::Stored,
-            "BlockRemoved" => Self::Removed,
-            "AllBlocksCleared" => Self::Cleared,
+            b"BlockStored" => Self::Stored,
+            b"BlockRemoved" => Self::Removed,
+            b"AllBlocksCleared" => Self::Cleared,
             _ => Self::Unknown,
         }
     }
@@ -287,8 +287,8 @@ impl Decoder {
                 *unknown_keys += 1;
                 continue;
             };
-            if name == "type" {
-                kind = Some(Kind::from_tag(cursor.str()?));
+            if name == b"type" {
+                kind = Some(Kind::from_tag(cursor.str_bytes()?));
             } else if kind == Some(Kind::Unknown) {
                 cursor.skip()?;
             } else if let Some(field) = Field::from_name(name) {
@@ -311,7 +311,7 @@ impl Decoder {
             .array()?
             .checked_sub(1)
             .ok_or(MsgpackError::Missing)?;
-        let kind = Kind::from_tag(cursor.str()?);
+        let kind = Kind::from_tag(cursor.str_bytes()?);
         let order: &[Field] = match kind {
             Kind::Stored => &STORED,
             Kind::Removed => &REMOVED,
@@ -371,21 +371,21 @@ impl Decoder {
 fn find_kind(mut cursor: Cursor<'_>) -> Option<Kind> {
     if let Ok(entries) = cursor.map() {
         for _ in 0..entries {
-            if key(&mut cursor).ok()? == Some("type") {
-                return cursor.str().ok().map(Kind::from_tag);
+            if key(&mut cursor).ok()? == Some(b"type".as_slice()) {
+                return cursor.str_bytes().ok().map(Kind::from_tag);
             }
             cursor.skip().ok()?;
         }
         return None;
     }
     cursor.array().ok()?;
-    cursor.str().ok().map(Kind::from_tag)
+    cursor.str_bytes().ok().map(Kind::from_tag)
 }
 
 /// The key of a map entry; `None`, skipped, when it is not a string.
-fn key<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a str>, MsgpackError> {
+fn key<'a>(cursor: &mut Cursor<'a>) -> Result<Option<&'a [u8]>, MsgpackError> {
     let start = *cursor;
-    if let Ok(name) = cursor.str() {
+    if let Ok(name) = cursor.str_bytes() {
         return Ok(Some(name));
     }
     *cursor = start;

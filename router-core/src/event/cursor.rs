@@ -188,6 +188,12 @@ impl<'a> Cursor<'a> {
     }
 
     pub(super) fn str(&mut self) -> Read<&'a str> {
+        core::str::from_utf8(self.str_bytes()?).map_err(|_| MsgpackError::Utf8)
+    }
+
+    /// Bytes of a string, which are not looked at.
+    #[inline]
+    pub(super) fn str_bytes(&mut self) -> Read<&'a [u8]> {
         let len = match self.peek()? {
             marker @ 0xa0..=0xbf => {
                 self.take(1)?;
@@ -198,7 +204,7 @@ impl<'a> Cursor<'a> {
             0xdb => self.length::<4>()?,
             _ => return self.wrong_type(),
         };
-        core::str::from_utf8(self.take(len)?).map_err(|_| MsgpackError::Utf8)
+        self.take(len)
     }
 
     pub(super) fn bin(&mut self) -> Read<&'a [u8]> {

@@ -27,7 +27,9 @@ impl Index {
             let Some((_, source)) = self.sources.get_mut(&id) else {
                 continue;
             };
+            let bytes_before = source.bytes();
             let parent = source.evict(entry, &mut self.forest);
+            self.source_bytes = self.source_bytes + source.bytes() - bytes_before;
             self.counters.evicted_blocks += 1;
             // An ancestor that was only kept for its descendants is gone with them.
             if parent != NONE && source.is_known(parent) && source.is_leaf(parent) {

@@ -276,10 +276,12 @@ impl Source {
 
     /// Works out again what follows from the counts: for `id`, for its descendants while levels change, and for those less than `reach` blocks below it.
     pub(super) fn refresh(&mut self, id: u32, reach: u32, forest: &mut Forest) {
-        if !self.update(id, forest) && reach <= 1 {
+        let changed = self.update(id, forest);
+        let first_child = self.entries[id].first_child;
+        if first_child == NONE || (!changed && reach <= 1) {
             return;
         }
-        let mut stack = vec![(self.entries[id].first_child, reach.saturating_sub(1))];
+        let mut stack = vec![(first_child, reach.saturating_sub(1))];
         while let Some((at, reach)) = stack.pop() {
             if at == NONE {
                 continue;

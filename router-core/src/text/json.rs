@@ -10,10 +10,13 @@ mod string;
 use std::borrow::Cow;
 use std::collections::HashSet;
 
-pub(super) use cursor::Cursor;
+pub(super) use cursor::{Cursor, Flaws};
 
 /// Deepest nesting of arrays and objects that is read; Python's own limit is near 1,000.
 pub const MAX_DEPTH: usize = 512;
+
+/// Most values that are kept of one text; a value takes up to 100 bytes of memory, however short its spelling.
+pub const MAX_VALUES: usize = 1 << 19;
 
 /// Objects up to this many keys are checked for repeated keys pair by pair.
 const SMALL_OBJECT: usize = 16;
@@ -69,12 +72,12 @@ pub enum JsonProblem {
 }
 
 impl<'a> Json<'a> {
-    /// Reads a whole text. The flag tells whether a string held half a surrogate pair (each half is replaced by U+FFFD).
-    pub(super) fn parse(text: &'a str) -> Result<(Self, bool), JsonError> {
+    /// Reads a whole text.
+    pub(super) fn parse(text: &'a str) -> Result<(Self, Flaws), JsonError> {
         let mut cursor = Cursor::new(text);
         let value = cursor.value()?;
         cursor.end()?;
-        Ok((value, cursor.lone_surrogate()))
+        Ok((value, cursor.flaws()))
     }
 
     /// The value under `key`, unless this is no object or the key is absent or null.
@@ -225,11 +228,26 @@ mod tests {
             r#""\ud83d\ud83d""#,
             r#""\ud83d\u0041""#,
         ] {
-            let (value, lone) = Json::parse(text).unwrap();
-            assert!(lone, "{text}");
+            let (value, flaws) = Json::parse(text).unwrap();
+            assert!(flaws.lone_surrogate, "{text}");
             assert!(value.as_str().unwrap().contains('\u{fffd}'));
         }
-        assert!(!Json::parse(r#""\ud83d\udea2""#).unwrap().1);
+        assert_eq!(
+            Json::parse(r#""\ud83d\udea2""#).unwrap().1,
+            Flaws::default()
+        );
+    }
+
+    #[test]
+    fn values_beyond_the_limit_are_passed_over() {
+        let list = |values: usize| format!("[{}1]", "1,".repeat(values - 2));
+        assert!(!Json::parse(&list(MAX_VALUES)).unwrap().1.too_many);
+        let text = list(MAX_VALUES + 1);
+        let (Json::Array(items), flaws) = Json::parse(&text).unwrap() else {
+            panic!("not a list")
+        };
+        assert!(flaws.too_many);
+        assert_eq!(items.last(), Some(&Json::Null));
     }
 
     #[test]

@@ -40,6 +40,8 @@ pub(super) struct Conversation {
     pub(super) messages: Value,
     /// Whether a [`MEDIA_TAG`] marks where the first media item goes.
     pub(super) media: bool,
+    /// Bytes of content in all messages.
+    pub(super) content_bytes: usize,
 }
 
 /// One message on its way to the template.
@@ -83,10 +85,12 @@ pub(super) fn prepare(messages: &[Json<'_>], how: Preparation) -> Result<Convers
         let last = prepared.last_mut().ok_or(Unscorable::Invalid)?;
         last.content.append_continue_tag()?;
     }
+    let content_bytes = prepared.iter().map(|message| message.content.bytes()).sum();
     let messages: Vec<Value> = prepared.into_iter().map(Message::into_value).collect();
     Ok(Conversation {
         messages: messages.into(),
         media,
+        content_bytes,
     })
 }
 

@@ -104,7 +104,7 @@ impl PromptProfile {
     /// `json` is no JSON object.
     pub fn with_default_kwargs(mut self, json: &str) -> Result<Self, ProfileError> {
         match Json::parse(json) {
-            Ok((Json::Object(_), false)) => {
+            Ok((Json::Object(_), flaws)) if flaws.check().is_ok() => {
                 self.default_kwargs = Some(json.to_owned());
                 Ok(self)
             }

@@ -175,9 +175,14 @@ impl Prompter {
             knows_developer: template.knows_developer(),
             continue_final_message: chat.continue_final_message,
         };
-        let Conversation { messages, media } = messages::prepare(&chat.messages, how)?;
+        let Conversation {
+            messages,
+            media,
+            content_bytes,
+        } = messages::prepare(&chat.messages, how)?;
+        let capacity = content_bytes + 64 * chat.messages.len() + 1024;
         let variables = self.variables(chat, messages, tools)?;
-        let mut text = template.render(variables, now)?;
+        let mut text = template.render(variables, now, capacity)?;
         if chat.continue_final_message {
             cut_at_continue_tag(&mut text)?;
         }

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use super::api::Api;
 use super::error::{BodyError, Unscorable};
-use super::json::{Cursor, Json};
+use super::json::{Cursor, Flaws, Json};
 
 /// Most units of load that one request books, whatever it claims.
 pub const MAX_LOAD_UNITS: u32 = 1024;
@@ -98,7 +98,7 @@ pub fn parse(api: Api, body: &[u8]) -> Result<Request<'_>, BodyError> {
         Ok::<_, BodyError>(())
     })?;
     cursor.end()?;
-    fields.finish(api, cursor.lone_surrogate())
+    fields.finish(api, cursor.flaws())
 }
 
 /// Declares the top-level fields that are read, and which APIs read them.
@@ -152,7 +152,7 @@ fields! {
 }
 
 impl<'a> Fields<'a> {
-    fn finish(mut self, api: Api, lone_surrogate: bool) -> Result<Request<'a>, BodyError> {
+    fn finish(mut self, api: Api, flaws: Flaws) -> Result<Request<'a>, BodyError> {
         let model = match core::mem::replace(&mut self.model, Json::Null) {
             Json::Null => None,
             Json::String(model) => Some(model),
@@ -173,12 +173,10 @@ impl<'a> Fields<'a> {
             Json::String(salt) => (Some(salt), true),
             _ => (None, false),
         };
-        let input = if !salt_fits {
-            Err(Unscorable::Invalid)
-        } else if lone_surrogate {
-            Err(Unscorable::LoneSurrogate)
+        let input = if salt_fits {
+            flaws.check().and_then(|()| self.input(api))
         } else {
-            self.input(api)
+            Err(Unscorable::Invalid)
         };
         let prompts = match &input {
             Ok(Input::Completions { prompts, .. }) => prompts.len() as u64,

@@ -3,7 +3,9 @@
 //! Jinja2 settings: `trim_blocks`, `lstrip_blocks`, loop controls, no escaping, immutable sandbox. A template that the engine would
 //! fail on may render here or fail too; such a request gets no reply from any endpoint, so its text doesn't matter.
 
+mod content_format;
 mod environment;
+mod facts;
 mod source;
 
 use std::io::{self, Write};
@@ -11,11 +13,11 @@ use std::io::{self, Write};
 use minijinja::machinery::parse;
 use minijinja::{Environment, ErrorKind, Value};
 
-use super::content_format;
 use super::error::{ProfileError, Unscorable};
 use super::messages::ContentFormat;
 use super::strftime::LocalTime;
 use super::value::Variables;
+use facts::Facts;
 
 /// Longest prompt that is rendered, in bytes.
 pub const MAX_PROMPT_BYTES: usize = 32 << 20;
@@ -46,11 +48,17 @@ impl ChatTemplate {
         let source = source::adapt(source);
         let mut environment = environment::new();
         let compile = |source| ProfileError::Template { source };
-        let syntax = environment.syntax().clone();
-        let format = match format {
-            Some(format) => format,
-            None => content_format::detect(&parse(&source, NAME, syntax).map_err(compile)?),
+        let (format, adds_markup) = {
+            let tree = parse(&source, NAME, environment.syntax().clone()).map_err(compile)?;
+            let facts = Facts::collect(&tree);
+            (
+                format.unwrap_or_else(|| content_format::detect(&facts)),
+                facts.adds_markup,
+            )
         };
+        if adds_markup {
+            environment::refuse_markup(&mut environment);
+        }
         environment
             .add_template_owned(NAME, source)
             .map_err(compile)?;
@@ -70,11 +78,12 @@ impl ChatTemplate {
         self.knows_developer
     }
 
-    /// Renders the template; the result is UTF-8.
+    /// Renders the template; the result is UTF-8. `capacity` is about how long it will be.
     pub(super) fn render(
         &self,
         mut variables: Variables,
         now: LocalTime,
+        capacity: usize,
     ) -> Result<Vec<u8>, Unscorable> {
         if self.tells_time {
             let tell = move |format: &str| now.strftime(format);
@@ -85,7 +94,7 @@ impl ChatTemplate {
             .get_template(NAME)
             .map_err(|_| Unscorable::Template)?;
         let mut out = Limited {
-            bytes: Vec::with_capacity(4096),
+            bytes: Vec::with_capacity(capacity.min(MAX_PROMPT_BYTES)),
             full: false,
         };
         match template.render_captured_to(Value::from_object(variables), &mut out) {

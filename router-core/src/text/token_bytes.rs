@@ -107,10 +107,14 @@ impl TokenBytes {
 impl<B: AsRef<[u8]>> FromIterator<B> for TokenBytes {
     /// The bytes of token 0, 1, 2, ...
     fn from_iter<I: IntoIterator<Item = B>>(tokens: I) -> Self {
-        let mut all = Self { ends: Vec::new(), blob: Vec::new() };
+        let mut all = Self {
+            ends: Vec::new(),
+            blob: Vec::new(),
+        };
         for token in tokens {
             all.blob.extend_from_slice(token.as_ref());
-            all.ends.push(u32::try_from(all.blob.len()).unwrap_or(u32::MAX));
+            all.ends
+                .push(u32::try_from(all.blob.len()).unwrap_or(u32::MAX));
         }
         all
     }

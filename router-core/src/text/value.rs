@@ -89,7 +89,7 @@ impl Object for Dict {
     }
 
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
-        if DICT_METHODS.contains(&name) {
+        if is_dict_method(name) {
             return Some(Value::from_object(BoundMethod));
         }
         self.find(name).cloned()
@@ -105,19 +105,22 @@ impl Object for Dict {
 }
 
 /// Names that hide keys of the same name in attribute syntax.
-const DICT_METHODS: [&str; 11] = [
-    "items",
-    "get",
-    "keys",
-    "values",
-    "pop",
-    "copy",
-    "update",
-    "clear",
-    "fromkeys",
-    "popitem",
-    "setdefault",
-];
+fn is_dict_method(name: &str) -> bool {
+    matches!(
+        name,
+        "items"
+            | "get"
+            | "keys"
+            | "values"
+            | "pop"
+            | "copy"
+            | "update"
+            | "clear"
+            | "fromkeys"
+            | "popitem"
+            | "setdefault"
+    )
+}
 
 /// What `x.items` is when nobody calls it: something defined, true and of no other use.
 #[derive(Debug)]

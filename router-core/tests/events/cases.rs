@@ -78,14 +78,14 @@ impl Service {
         for rank in 0..pod["dp_ranks"].as_u64().unwrap_or(1) {
             let block_size = usize::try_from(pod["block_size"].as_u64().unwrap()).unwrap();
             self.add_rank(
-                (name.to_owned(), rank),
+                &(name.to_owned(), rank),
                 block_size,
                 pod["replay"].as_bool().unwrap_or(false),
             );
         }
     }
 
-    fn add_rank(&mut self, key: (String, u64), block_size: usize, can_replay: bool) {
+    fn add_rank(&mut self, key: &(String, u64), block_size: usize, can_replay: bool) {
         let (source, holders) = self.next_holders();
         self.index.add_source(source, MODEL, holders);
         let tracker = SequenceTracker::new(100);
@@ -160,7 +160,7 @@ impl Service {
         }
         self.index = new_index();
         for (key, rank) in std::mem::take(&mut self.ranks) {
-            self.add_rank(key, rank.block_size, rank.can_replay);
+            self.add_rank(&key, rank.block_size, rank.can_replay);
         }
     }
 

@@ -28,7 +28,9 @@ fn map(out: &mut Vec<u8>, fields: &Map<String, Value>) {
             "block_hashes" => {
                 let hashes = field.as_array().unwrap();
                 header(out, 0xdc, hashes.len());
-                hashes.iter().for_each(|hash| label(out, hash));
+                for hash in hashes {
+                    label(out, hash);
+                }
             }
             "parent_block_hash" => label(out, field),
             _ => value(out, field),
@@ -76,7 +78,9 @@ pub(crate) fn value(out: &mut Vec<u8>, field: &Value) {
         Value::String(string) => text(out, string),
         Value::Array(items) => {
             header(out, 0xdc, items.len());
-            items.iter().for_each(|item| value(out, item));
+            for item in items {
+                value(out, item);
+            }
         }
         Value::Object(_) => panic!("no such field in events"),
     }

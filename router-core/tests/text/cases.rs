@@ -4,12 +4,11 @@ use std::path::Path;
 
 use prefixway_core::hash::{Scope, Seed, chunk_hashes};
 use prefixway_core::text::{
-    Api, BodyError, LocalTime, ModelFiles, Prompt, PromptProfile, Prompter, Request, Unscorable,
-    parse,
+    Api, BodyError, LocalTime, Prompt, Prompter, Request, Unscorable, parse,
 };
 use serde_json::Value;
 
-use crate::inputs;
+use crate::inputs::{self, prompter};
 
 /// Cases whose parsing and text are checked here; the others concern headers, transport or endpoints.
 const CASES: [&str; 15] = [
@@ -29,17 +28,6 @@ const CASES: [&str; 15] = [
     "prompt-token-ids",
     "unknown-fields",
 ];
-
-fn prompter(name: &str) -> Prompter {
-    let model = inputs::own_captures().join(name).join("model");
-    let read = |file: &str| std::fs::read_to_string(model.join(file)).unwrap();
-    let profile = PromptProfile::from_model_files(&ModelFiles {
-        tokenizer_json: &read("tokenizer.json"),
-        tokenizer_config_json: &read("tokenizer_config.json"),
-        chat_template: Some(&read("chat_template.jinja")),
-    });
-    Prompter::try_new(profile.unwrap()).unwrap()
-}
 
 /// The body of a case's `request`.
 fn body(request: &Value) -> Vec<u8> {

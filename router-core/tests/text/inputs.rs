@@ -1,6 +1,10 @@
 //! Where captures and cases are.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock, Mutex};
+
+use prefixway_core::text::{ModelFiles, PromptProfile, Prompter};
 
 /// Folder of captures that are part of this crate.
 pub(crate) fn own_captures() -> PathBuf {
@@ -38,4 +42,26 @@ pub(crate) fn captures(folder: &Path) -> Vec<PathBuf> {
         .collect();
     found.sort();
     found
+}
+
+/// The compiled profile of one of this crate's captures.
+pub(crate) fn prompter(name: &str) -> Arc<Prompter> {
+    static COMPILED: LazyLock<Mutex<HashMap<String, Arc<Prompter>>>> =
+        LazyLock::new(Mutex::default);
+    let mut compiled = COMPILED.lock().unwrap();
+    compiled
+        .entry(name.to_owned())
+        .or_insert_with(|| Arc::new(compile(name)))
+        .clone()
+}
+
+fn compile(name: &str) -> Prompter {
+    let model = own_captures().join(name).join("model");
+    let read = |file: &str| std::fs::read_to_string(model.join(file)).unwrap();
+    let profile = PromptProfile::from_model_files(&ModelFiles {
+        tokenizer_json: &read("tokenizer.json"),
+        tokenizer_config_json: &read("tokenizer_config.json"),
+        chat_template: Some(&read("chat_template.jinja")),
+    });
+    Prompter::try_new(profile.unwrap()).unwrap()
 }

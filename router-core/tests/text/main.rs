@@ -10,4 +10,5 @@
 
 mod captures;
 mod cases;
+mod hostile;
 mod inputs;

@@ -2,7 +2,32 @@
 
 use std::borrow::Cow;
 
-use super::{Json, JsonError, JsonProblem, MAX_DEPTH, merge_repeated_keys, string};
+use crate::text::error::Unscorable;
+
+use super::{Json, JsonError, JsonProblem, MAX_DEPTH, MAX_VALUES, merge_repeated_keys, string};
+
+/// How the values read differ from those in the text.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::text) struct Flaws {
+    /// A string held half a surrogate pair; each half is replaced by U+FFFD.
+    pub(in crate::text) lone_surrogate: bool,
+    /// There were more than [`MAX_VALUES`]; those beyond are null.
+    pub(in crate::text) too_many: bool,
+}
+
+impl Flaws {
+    /// The reason why text can't be made of the values, if there is one.
+    pub(in crate::text) fn check(self) -> Result<(), Unscorable> {
+        match self {
+            Self {
+                lone_surrogate: true,
+                ..
+            } => Err(Unscorable::LoneSurrogate),
+            Self { too_many: true, .. } => Err(Unscorable::Limit),
+            Self { .. } => Ok(()),
+        }
+    }
+}
 
 /// A place in a JSON text.
 #[derive(Debug)]
@@ -10,7 +35,9 @@ pub(in crate::text) struct Cursor<'a> {
     text: &'a str,
     at: usize,
     depth: usize,
-    lone_surrogate: bool,
+    /// Values that may still be kept.
+    room: usize,
+    flaws: Flaws,
 }
 
 impl<'a> Cursor<'a> {
@@ -19,13 +46,14 @@ impl<'a> Cursor<'a> {
             text,
             at: 0,
             depth: 0,
-            lone_surrogate: false,
+            room: MAX_VALUES,
+            flaws: Flaws::default(),
         }
     }
 
-    /// Whether a string read (not skipped) so far held half a surrogate pair.
-    pub(in crate::text) fn lone_surrogate(&self) -> bool {
-        self.lone_surrogate
+    /// What is missing from the values read (not skipped) so far.
+    pub(in crate::text) fn flaws(&self) -> Flaws {
+        self.flaws
     }
 
     /// The first byte of the next value or sign, without taking it.
@@ -132,12 +160,18 @@ impl<'a> Cursor<'a> {
     fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         let (value, next, lone) = string::read(self.text, self.at + 1)?;
         self.at = next;
-        self.lone_surrogate |= lone;
+        self.flaws.lone_surrogate |= lone;
         Ok(value)
     }
 
-    /// Reads the next value.
+    /// Reads the next value. Values beyond [`MAX_VALUES`] are passed over and read as null.
     pub(in crate::text) fn value(&mut self) -> Result<Json<'a>, JsonError> {
+        if self.room == 0 {
+            self.flaws.too_many = true;
+            self.skip()?;
+            return Ok(Json::Null);
+        }
+        self.room -= 1;
         match self.peek() {
             Some(b'"') => Ok(Json::String(self.string()?)),
             Some(b'{') => {

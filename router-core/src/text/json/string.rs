@@ -6,30 +6,46 @@ use super::{JsonError, JsonProblem};
 
 /// Index of the first byte at or after `from` that is a quote, a backslash or a control character.
 ///
-/// Eight bytes at a time: a byte `b` is found where `b ^ '"'`, `b ^ '\\'` or `b & 0xe0` is zero.
+/// Sixteen bytes at a time, see [`marks`].
 pub(super) fn next_special(bytes: &[u8], from: usize) -> usize {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    const HIGHS: u64 = 0x8080_8080_8080_8080;
     let tail = bytes.get(from..).unwrap_or_default();
-    let (words, rest) = tail.as_chunks::<8>();
-    for (i, word) in words.iter().enumerate() {
-        let word = u64::from_le_bytes(*word);
-        let quote = word ^ (ONES * u64::from(b'"'));
-        let backslash = word ^ (ONES * u64::from(b'\\'));
-        // Borrows only ever mark bytes above the first real match, so the lowest mark is exact.
-        let found = (quote.wrapping_sub(ONES) & !quote)
-            | (backslash.wrapping_sub(ONES) & !backslash)
-            | (word.wrapping_sub(ONES * 0x20) & !word);
-        let found = found & HIGHS;
-        if found != 0 {
-            return from + i * 8 + (found.trailing_zeros() / 8) as usize;
+    let (pairs, rest) = tail.as_chunks::<16>();
+    for (i, pair) in pairs.iter().enumerate() {
+        let pair = u128::from_le_bytes(*pair);
+        #[expect(clippy::cast_possible_truncation, reason = "takes the pair apart")]
+        let [first, second] = [marks(pair as u64), marks((pair >> 64) as u64)];
+        if first | second != 0 {
+            let bit = if first == 0 {
+                64 + second.trailing_zeros()
+            } else {
+                first.trailing_zeros()
+            };
+            return from + i * 16 + (bit / 8) as usize;
         }
     }
-    let done = from + words.len() * 8;
+    let done = from + pairs.len() * 16;
     done + rest
         .iter()
-        .position(|&b| b == b'"' || b == b'\\' || b < 0x20)
+        .position(|&b| is_special(b))
         .unwrap_or(rest.len())
+}
+
+fn is_special(byte: u8) -> bool {
+    byte == b'"' || byte == b'\\' || byte < 0x20
+}
+
+/// Sets the high bit of each special byte of a word; above the first one it may also set others.
+///
+/// A byte `b` is a control character or a quote where `b ^ 2 < 0x21`, and a backslash where `b ^ '\\' < 1`. Subtracting the bound
+/// borrows into the high bit of a smaller byte, which `& !` takes back from bytes that had it set; a borrow out of a byte can only
+/// mark bytes above it.
+fn marks(word: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGHS: u64 = 0x8080_8080_8080_8080;
+    let control = word ^ (ONES * 2);
+    let backslash = word ^ (ONES * u64::from(b'\\'));
+    ((control.wrapping_sub(ONES * 0x21) & !control) | (backslash.wrapping_sub(ONES) & !backslash))
+        & HIGHS
 }
 
 /// Reads the string whose opening quote ends just before `start`; returns it, the index after the closing quote, and whether a
@@ -56,7 +72,7 @@ pub(super) fn read(text: &str, start: usize) -> Result<(Cow<'_, str>, usize, boo
             }
             Some(b'\\') => {
                 let unescaped =
-                    owned.get_or_insert_with(|| String::with_capacity(run.len() * 2 + 64));
+                    owned.get_or_insert_with(|| String::with_capacity(run.len() * 4 + 32));
                 unescaped.push_str(run);
                 let (letter, next) = escape(bytes, at)?;
                 lone |= letter.is_none();
@@ -168,7 +184,7 @@ mod tests {
         ) {
             let from = from.min(bytes.len());
             let expected = (from..bytes.len())
-                .find(|&i| bytes[i] == b'"' || bytes[i] == b'\\' || bytes[i] < 0x20)
+                .find(|&i| is_special(bytes[i]))
                 .unwrap_or(bytes.len());
             prop_assert_eq!(next_special(&bytes, from), expected);
         }

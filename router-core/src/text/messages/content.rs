@@ -81,6 +81,20 @@ impl<'a> Content<'a> {
         }
     }
 
+    /// Length of the text.
+    pub(super) fn bytes(&self) -> usize {
+        match self {
+            Self::Text(text) => text.len(),
+            Self::Parts(parts) => parts
+                .iter()
+                .map(|part| match part {
+                    Part::Text(text) => text.len(),
+                    Part::Media(_) | Part::ToolReference(_) => 0,
+                })
+                .sum(),
+        }
+    }
+
     /// The text alone, parts joined with line ends.
     pub(super) fn joined(&self) -> String {
         match self {

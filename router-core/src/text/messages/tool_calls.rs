@@ -49,11 +49,13 @@ fn read_one(call: &Json<'_>) -> Result<Value, Unscorable> {
 fn arguments(arguments: Option<&Json<'_>>) -> Result<Value, Unscorable> {
     match arguments {
         Some(object @ Json::Object(_)) => Ok(from_json(object)),
-        Some(Json::String(text)) => match Json::parse(text) {
-            Ok((_, true)) => Err(Unscorable::LoneSurrogate),
-            Ok((object @ Json::Object(_), false)) => Ok(from_json(&object)),
-            _ => Ok(dict(core::iter::empty())),
-        },
+        Some(Json::String(text)) => {
+            let Ok((object @ Json::Object(_), flaws)) = Json::parse(text) else {
+                return Ok(dict(core::iter::empty()));
+            };
+            flaws.check()?;
+            Ok(from_json(&object))
+        }
         _ => Ok(dict(core::iter::empty())),
     }
 }

@@ -7,6 +7,7 @@ use minijinja::{
 };
 
 use super::FUEL;
+use super::facts::MARKUP_FILTERS;
 use crate::text::{python, tojson};
 
 /// An environment without templates.
@@ -33,6 +34,19 @@ pub(super) fn new() -> Environment<'static> {
     environment.add_test("iterable", is_iterable);
     environment.add_test("callable", is_callable);
     environment
+}
+
+/// Makes filters fail that give markup. Jinja2 escapes whatever is added to markup, which can't be done here; a template that does
+/// that has no text on the paths where it does.
+pub(super) fn refuse_markup(environment: &mut Environment<'static>) {
+    for filter in MARKUP_FILTERS {
+        environment.add_filter(filter, |_: &Value| -> Result<Value, Error> {
+            Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "adding to markup is not supported",
+            ))
+        });
+    }
 }
 
 /// Writes a value as Python's `str` does; an undefined one is empty.

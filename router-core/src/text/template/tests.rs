@@ -13,7 +13,7 @@ fn render_with(source: &str, json: &str) -> Result<String, Unscorable> {
         .collect();
     let now = LocalTime::from_date(2024, 7, 26);
     template
-        .render(Variables(variables), now)
+        .render(Variables(variables), now, 0)
         .map(|bytes| String::from_utf8(bytes).unwrap())
 }
 
@@ -137,6 +137,25 @@ fn exceptions_of_the_template_leave_no_text() {
     ] {
         assert_eq!(
             render_with(source, "{}"),
+            Err(Unscorable::Template),
+            "{source}"
+        );
+    }
+}
+
+#[test]
+fn markup_may_be_printed_but_not_added_to() {
+    assert_eq!(
+        render("{{ '<' | safe }}{{ '<' ~ ('>' | safe) ~ '&' }}"),
+        "<<>&"
+    );
+    for source in [
+        "{{ 'a' | safe + x }}",
+        "{{ x + (x | e) }}",
+        "{{ x + 'b' + 'c' | safe }}",
+    ] {
+        assert_eq!(
+            render_with(source, r#"{"x":"<"}"#),
             Err(Unscorable::Template),
             "{source}"
         );

@@ -4,20 +4,17 @@
 //! variable over `messages` or a variable assigned from it. Macro arguments that receive such content count, and so does, outside
 //! macros, a plain variable named `content`. vLLM gives up on targets that are no plain name and takes strings then.
 
-mod facts;
-
 use minijinja::machinery::ast::{self, CallArg, Expr};
 
-use super::messages::ContentFormat;
-use facts::Facts;
+use super::facts::Facts;
+use crate::text::messages::ContentFormat;
 
 /// A loop or assignment target is no plain name.
 struct NotAName;
 
-/// The content format of a parsed template.
-pub(super) fn detect(template: &ast::Stmt<'_>) -> ContentFormat {
-    let facts = Facts::collect(template);
-    match loops_over_content(&facts) {
+/// The content format of a template.
+pub(super) fn detect(facts: &Facts<'_>) -> ContentFormat {
+    match loops_over_content(facts) {
         Ok(true) => ContentFormat::OpenAi,
         Ok(false) | Err(NotAName) => ContentFormat::String,
     }
@@ -148,14 +145,8 @@ mod tests {
     use minijinja::machinery::parse;
 
     fn format(source: &str) -> ContentFormat {
-        detect(
-            &parse(
-                source,
-                "template",
-                minijinja::syntax::SyntaxConfig::default(),
-            )
-            .unwrap(),
-        )
+        let syntax = minijinja::syntax::SyntaxConfig::default();
+        detect(&Facts::collect(&parse(source, "template", syntax).unwrap()))
     }
 
     #[test]

@@ -1,0 +1,14 @@
+//! Parts of the end-to-end tests: a pool of engines, the indexer and real Envoy on free loopback ports.
+//!
+//! ```text
+//!  test ──► Envoy (child, 2 workers, built filter) ──► engines (in process) or recorders
+//!                        ▲                                   │ KVEvents over libzmq
+//!                        └────────── indexer (child) ◄───────┘
+//! ```
+//! Everything ends with the [`Rig`] that owns it, also when a test fails.
+
+pub mod recorder;
+pub mod rig;
+
+pub use recorder::Recorder;
+pub use rig::{Pool, Rig};
