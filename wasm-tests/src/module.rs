@@ -57,7 +57,7 @@ fn engine() -> Result<&'static Engine> {
 /// The built filter, compiled once for each process.
 ///
 /// # Errors
-/// When it is missing (see [`module_path`]) or is no valid module.
+/// When it is missing (see [`module_path()`]) or is no valid module.
 pub fn built_module() -> Result<Module> {
     static MODULE: OnceLock<std::result::Result<Module, String>> = OnceLock::new();
     MODULE
