@@ -9,7 +9,7 @@ use wasmtime::{Config, Engine, Module, OptLevel, Result, format_err};
 /// Environment variable that names the built module.
 pub const MODULE_VARIABLE: &str = "PREFIXWAY_WASM";
 
-/// Profiles looked for under the target folder, first found wins.
+/// Profiles looked for under the target folder; the newest build wins.
 const PROFILES: [&str; 3] = ["wasm", "release", "debug"];
 
 /// Where the built module is: [`MODULE_VARIABLE`], else the newest of the target folder's profiles.
