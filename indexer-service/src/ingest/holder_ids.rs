@@ -8,7 +8,7 @@ use prefixway_core::snapshot::MAX_HOLDERS;
 
 /// A gateway's copy of the table may still name a holder for as long as prefix knowledge counts (`max_age`), and this much longer is waited
 /// before its number means somebody else.
-const MARGIN: Duration = Duration::from_secs(60);
+const MARGIN: Duration = Duration::from_mins(1);
 
 /// One incarnation's holders, by tier.
 pub(super) type Triple = [HolderId; 3];
