@@ -215,7 +215,7 @@ impl Link {
             if number == zmq::SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() {
                 self.peers += 1;
             } else if HANDSHAKES_FAILED
-                .map(|event| event.to_raw())
+                .map(zmq::SocketEvent::to_raw)
                 .contains(&number)
             {
                 self.strangers += 1;
