@@ -40,7 +40,7 @@ pub(crate) struct HttpFilter {
     lifecycle: Lifecycle<EndpointKey>,
     api: Option<Api>,
     held_bytes: usize,
-    choice: Option<Choice>,
+    choice: Option<Rc<Choice>>,
     /// End of the answer, where it can be read.
     tail: Option<Tail>,
     is_success: bool,
@@ -118,7 +118,7 @@ impl HttpFilter {
             }
             (None, _) => None,
         };
-        let Some(choice) = chosen else {
+        let Some(choice) = chosen.map(Rc::new) else {
             self.lifecycle.step(Input::Unrouted);
             return Action::Continue;
         };
@@ -134,7 +134,7 @@ impl HttpFilter {
         };
         if let Output::Start(leg) = self.lifecycle.step(Input::Routed(leg)) {
             self.with(|plugin| {
-                plugin.started(&choice, steer, leg.sent_ms);
+                plugin.started(Rc::clone(&choice), steer, leg.sent_ms);
                 let us = host::now_ns().saturating_sub(now_ns) / 1000;
                 plugin.metrics().decision_us.record(us);
             });

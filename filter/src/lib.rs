@@ -7,7 +7,7 @@
 //!                            http ──► routing headers
 //! ```
 //!
-//! A trap resets every request of the VM, so nothing here may panic: host calls go through [`host`], which turns every status into an error,
+//! A trap resets every request of the VM, so nothing here may panic: host calls go through `host`, which turns every status into an error,
 //! and whatever can't be decided passes untouched.
 
 mod config;

@@ -8,6 +8,8 @@
 
 mod running;
 
+use std::rc::Rc;
+
 pub(crate) use running::{Answer, Choice, Running};
 
 use prefixway_core::proto::Policy;
@@ -101,7 +103,10 @@ impl Plugin {
     pub(crate) fn decide(&mut self, api: Api, body: &[u8], now_ns: u64) -> Option<Choice> {
         let explain = self.may_explain();
         let result = match &mut self.state {
-            State::Running(running) => running.decide(api, body, now_ns, explain),
+            State::Running(running) => {
+                running.settle(&self.metrics);
+                running.decide(api, body, now_ns, explain)
+            }
             State::Fresh { .. } | State::Naming { .. } => Err(Reason::NoSnapshot),
         };
         match result {
@@ -119,17 +124,21 @@ impl Plugin {
         }
     }
 
+    /// The plugin at work, with everything counted that has gone on.
     fn running(&mut self) -> Option<(&mut Running, &Metrics)> {
         match &mut self.state {
-            State::Running(running) => Some((running, &self.metrics)),
+            State::Running(running) => {
+                running.settle(&self.metrics);
+                Some((running, &self.metrics))
+            }
             State::Fresh { .. } | State::Naming { .. } => None,
         }
     }
 
     /// A decision was carried out: the request counts as load from now on. Only a steered one tells where its prompt will be cached.
-    pub(crate) fn started(&mut self, choice: &Choice, is_steered: bool, now_ms: u64) {
-        if let Some((running, metrics)) = self.running() {
-            running.started(choice, is_steered, now_ms, metrics);
+    pub(crate) fn started(&mut self, choice: Rc<Choice>, is_steered: bool, now_ms: u64) {
+        if let State::Running(running) = &mut self.state {
+            running.started(choice, is_steered, now_ms);
         }
     }
 
@@ -187,7 +196,10 @@ impl Plugin {
                 Ok(None) => self.state = State::Fresh { nonce: *nonce },
                 Err(_) => self.metrics.host_errors.count(),
             },
-            State::Running(running) => running.tick(now_ms, &self.metrics),
+            State::Running(running) => {
+                running.settle(&self.metrics);
+                running.tick(now_ms, &self.metrics);
+            }
         }
     }
 

@@ -16,6 +16,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong arguments or con
 
 const EXAMPLES: &str = "Examples:
   prefixway check-config indexer.yaml
+  prefixway demo
   prefixway serve --config indexer.yaml
   PREFIXWAY_LOG=debug prefixway serve --config indexer.yaml --http 127.0.0.1:9700";
 

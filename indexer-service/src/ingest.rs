@@ -14,6 +14,7 @@ mod endpoints;
 mod events;
 mod feed;
 mod handle;
+mod holder_ids;
 mod models;
 mod report;
 mod speculation;
@@ -40,6 +41,7 @@ use crate::publish::{Gateways, Scraped, Subscription};
 use crate::scrape::Sample;
 use crate::shutdown::Shutdown;
 use endpoints::Endpoints;
+use holder_ids::HolderIds;
 use models::Model;
 use speculation::Speculated;
 
@@ -83,6 +85,7 @@ pub struct Ingest {
     index: Index,
     publisher: Publisher,
     endpoints: Endpoints,
+    holder_ids: HolderIds,
     models: Vec<Model>,
     policy_revision: u64,
     gateways: Gateways,
@@ -139,7 +142,8 @@ impl Ingest {
                 Model::add(number, &config, settings, profile, &mut index)
             })
             .collect();
-        let endpoints = Endpoints::new(&config);
+        let mut holder_ids = HolderIds::new(config.policy.max_age);
+        let endpoints = Endpoints::new(&config, &mut holder_ids);
         for endpoint in &endpoints.list {
             metrics.declare(&endpoint.label);
             if let Some(model) = models.get(endpoint.settings.model) {
@@ -154,6 +158,7 @@ impl Ingest {
             index,
             publisher,
             endpoints,
+            holder_ids,
             models,
             policy_revision: 1,
             gateways: Gateways::new(Arc::clone(&metrics)),

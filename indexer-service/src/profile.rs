@@ -3,7 +3,6 @@
 use std::error::Error;
 use std::path::{Path, PathBuf};
 
-use prefixway_core::index::Vocabulary;
 use prefixway_core::text::{ModelFiles, PromptProfile, TokenBytes};
 use prost::bytes::Bytes;
 
@@ -23,7 +22,7 @@ pub struct Profile {
     /// Revision of the profile; 0 where there is none.
     pub revision: u64,
     /// Bytes of each token; `None` where the tokenizer is not supported.
-    pub vocabulary: Option<Vocabulary>,
+    pub vocabulary: Option<TokenBytes>,
     /// Why the text can't be derived, so that requests are routed by load alone.
     pub blind_reason: Option<String>,
 }
@@ -72,12 +71,7 @@ impl Profile {
     }
 
     fn from_files(files: &Files) -> Self {
-        let vocabulary = TokenBytes::from_tokenizer_json(&files.tokenizer).map(|tokens| {
-            (0u32..)
-                .take(tokens.len())
-                .map(|id| tokens.bytes(id).to_vec())
-                .collect()
-        });
+        let vocabulary = TokenBytes::from_tokenizer_json(&files.tokenizer);
         let profile = PromptProfile::from_model_files(&ModelFiles {
             tokenizer_json: &files.tokenizer,
             tokenizer_config_json: &files.tokenizer_config,

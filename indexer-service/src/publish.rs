@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use prefixway_core::proto::{self, down::Kind};
 use tokio::sync::mpsc;
 
-pub use load::Scraped;
 use load::{Loads, same_but_age};
+pub use load::{Scraped, Totals};
 
 use crate::metrics::{Metrics, Reason, ReasonLabel};
 
@@ -150,9 +150,9 @@ impl Gateways {
         }
     }
 
-    /// In-flight requests and queued prefill tokens of all gateways on an endpoint.
-    pub fn total(&self, endpoint: u32) -> (u32, u64) {
-        self.loads.total(endpoint)
+    /// What all gateways together have in flight.
+    pub fn totals(&self) -> Totals {
+        self.loads.totals()
     }
 
     /// Sends the same message to all.
@@ -169,6 +169,7 @@ impl Gateways {
     pub fn tick(&mut self, scraped: &[Scraped], now: Instant) {
         self.loads.expire(now);
         let loads = &self.loads;
+        let totals = loads.totals();
         let mut slow = Vec::new();
         for (&id, stream) in &mut self.streams {
             let mut is_slow = false;
@@ -178,7 +179,7 @@ impl Gateways {
             }
             let age = stream.load_sent.map(|sent| now.duration_since(sent));
             if age.is_none_or(|age| age >= LOAD_INTERVAL) {
-                let load = loads.for_others_than(&stream.gateway, scraped, now);
+                let load = loads.for_others_than(&stream.gateway, &totals, scraped, now);
                 if age.is_none_or(|age| age >= LOAD_REPEAT) || !same_but_age(&load, &stream.load) {
                     stream.load_sent = Some(now);
                     stream.load.clone_from(&load);

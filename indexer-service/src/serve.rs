@@ -149,7 +149,7 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
 /// Runs an indexer until `shutdown`, and until all its tasks have ended.
 ///
 /// # Errors
-/// As [`start`] and [`Running::join`].
+/// As [`start`] and [`Running::shut_down`].
 pub async fn run(config: Config, shutdown: Shutdown) -> Result<(), ServeError> {
     let mut running = start(config).await?;
     let ended_early = tokio::select! {
@@ -179,7 +179,7 @@ impl Running {
         &self.bound_events
     }
 
-    /// Stops all tasks and waits for their end; peers that don't let go are cut off after [`STOP_LIMIT`].
+    /// Stops all tasks and waits for their end; peers that do not let go are cut off after 5 seconds.
     ///
     /// # Errors
     /// A task has panicked.

@@ -61,9 +61,8 @@ pub struct Scope<'a> {
 impl Scope<'_> {
     /// `h_0` of the scope's chains.
     pub fn hash(&self, seed: Seed) -> ChunkHash {
-        let mut bytes = Vec::with_capacity(
-            33 + self.profile.len() + self.adapter.len() + self.salt.len(),
-        );
+        let mut bytes =
+            Vec::with_capacity(33 + self.profile.len() + self.adapter.len() + self.salt.len());
         bytes.push(match self.space {
             Space::Text => 1,
             Space::Token => 2,
@@ -122,12 +121,28 @@ mod tests {
         let seed = Seed(1);
         let base = SCOPE.hash(seed);
         let others = [
-            Scope { space: Space::Token, ..SCOPE },
-            Scope { profile: "llam", adapter: "a", ..SCOPE },
-            Scope { revision: 8, ..SCOPE },
-            Scope { adapter: "a", ..SCOPE },
+            Scope {
+                space: Space::Token,
+                ..SCOPE
+            },
+            Scope {
+                profile: "llam",
+                adapter: "a",
+                ..SCOPE
+            },
+            Scope {
+                revision: 8,
+                ..SCOPE
+            },
+            Scope {
+                adapter: "a",
+                ..SCOPE
+            },
             Scope { salt: "a", ..SCOPE },
-            Scope { profile: "llamaa", ..SCOPE },
+            Scope {
+                profile: "llamaa",
+                ..SCOPE
+            },
         ];
         for (i, a) in others.iter().enumerate() {
             assert_ne!(a.hash(seed), base, "{a:?}");

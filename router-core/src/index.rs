@@ -35,7 +35,6 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
-pub use crate::text::TokenBytes as Vocabulary;
 pub use speculation::{Speculation, SpeculationId};
 
 use crate::endpoint::HolderId;

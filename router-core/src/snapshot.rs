@@ -23,7 +23,7 @@ pub use probe::{Credit, Match, PromptHashes, Rung, matched};
 pub use publisher::{PublishError, Publisher, PublisherConfig, Start};
 pub use replica::{Replica, ReplicaError, Snapshot, Update};
 pub use segment::{Segment, SegmentError};
-pub use sets::{Sets, SetsError};
+pub use sets::{MAX_HOLDERS, Sets, SetsError};
 pub use table::{Table, TableError};
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ fn conversation() -> String {
     let text = |n: usize| -> String {
         format!("turn {n}: ")
             .chars()
-            .chain("lorem ipsum dolor \"sit\" amet\n".chars().cycle())
+            .chain("Lorem ipsum dolor sit amet, consetetur sadipscing elitr, sed diam\nnonumy eirmod \"tempor\" invidunt ut labore et dolore magna. ".chars().cycle())
             .take(1_570)
             .collect()
     };
@@ -69,6 +69,10 @@ fn request(criterion: &mut Criterion) {
         bencher.iter(|| send(&mut rig, "POST", &body));
     });
     group.finish();
+    let small = chat("warm", 100);
+    criterion.bench_function("request_0k4", |bencher| {
+        bencher.iter(|| send(&mut rig, "POST", &small));
+    });
     rig.assert_healthy();
 }
 

@@ -205,8 +205,20 @@ impl Indexer {
 
     /// Takes what the streams say, answers subscriptions, sends what is new, and acknowledges.
     pub fn serve(&mut self, host: &mut Host) {
+        self.serve_where(host, |_, _, _| true);
+    }
+
+    /// The same for some of the streams.
+    pub fn serve_where(
+        &mut self,
+        host: &mut Host,
+        mine: impl Fn(&mut Host, usize, StreamToken) -> bool,
+    ) {
         for vm in 0..host.vm_count() {
             for token in host.vm(vm).streams() {
+                if !mine(host, vm, token) {
+                    continue;
+                }
                 for bytes in host.vm(vm).take_sent(token) {
                     let up = Up::decode(bytes.as_slice()).unwrap();
                     self.hear(host, (vm, token), up);

@@ -9,7 +9,7 @@ use wasmtime::{Config, Engine, Module, OptLevel, Result, format_err};
 /// Environment variable that names the built module.
 pub const MODULE_VARIABLE: &str = "PREFIXWAY_WASM";
 
-/// Profiles looked for under the target folder, first found wins.
+/// Profiles looked for under the target folder; the newest build wins.
 const PROFILES: [&str; 3] = ["wasm", "release", "debug"];
 
 /// Where the built module is: [`MODULE_VARIABLE`], else the newest of the target folder's profiles.
@@ -57,7 +57,7 @@ fn engine() -> Result<&'static Engine> {
 /// The built filter, compiled once for each process.
 ///
 /// # Errors
-/// When it is missing (see [`module_path`]) or is no valid module.
+/// When it is missing (see [`module_path()`]) or is no valid module.
 pub fn built_module() -> Result<Module> {
     static MODULE: OnceLock<std::result::Result<Module, String>> = OnceLock::new();
     MODULE

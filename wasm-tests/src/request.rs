@@ -70,11 +70,20 @@ impl<'a> RequestBuilder<'a> {
         id.finish(paused)
     }
 
+    /// Sends everything and ends the request with trailers.
+    pub fn end_with_trailers(self) -> Outcome {
+        let (mut flow, paused) = self.headers_only();
+        for chunk in std::mem::take(&mut flow.chunks) {
+            flow.body(chunk, false);
+        }
+        flow.trailers();
+        flow.outcome(paused)
+    }
+
     /// Sends everything, but the client neither ends the body nor goes away.
     pub fn hang(self) -> Outcome {
         let (mut flow, paused) = self.headers_only();
-        let chunks = std::mem::take(&mut flow.chunks);
-        for chunk in chunks {
+        for chunk in std::mem::take(&mut flow.chunks) {
             flow.body(chunk, false);
         }
         flow.outcome(paused)
@@ -155,6 +164,26 @@ impl Flow<'_> {
             self.held = data;
         }
         self.vm.settle();
+    }
+
+    /// The trailers callback: what was held can still be read, and goes on with them.
+    fn trailers(&mut self) {
+        let id = self.id.0;
+        let held = std::mem::take(&mut self.held);
+        if let Some(exchange) = self.exchange() {
+            exchange.request_body = Some(held);
+        }
+        let action = self
+            .vm
+            .call::<_, u32>("proxy_on_request_trailers", id, (id, 1u32));
+        let held = self
+            .exchange()
+            .and_then(|e| e.request_body.take())
+            .unwrap_or_default();
+        if action == Some(CONTINUE) {
+            self.pass_headers();
+            self.passed.extend(held);
+        }
     }
 
     fn finish(mut self, paused: bool) -> Outcome {

@@ -1,6 +1,7 @@
 //! A plugin at work: decides, keeps load, follows or leads the shards.
 
 use std::collections::BTreeSet;
+use std::rc::Rc;
 
 use prefixway_core::lifecycle::{Finish, Usage};
 use prefixway_core::load::RequestId;
@@ -56,6 +57,14 @@ pub(crate) struct Answer {
     pub(crate) usage: Option<Usage>,
 }
 
+/// A request that has gone on and is not counted yet.
+#[derive(Debug)]
+struct Departure {
+    choice: Rc<Choice>,
+    is_steered: bool,
+    at_ms: u64,
+}
+
 /// State of a plugin at work.
 #[derive(Debug)]
 pub(crate) struct Running {
@@ -64,6 +73,8 @@ pub(crate) struct Running {
     streams: Streams,
     prompters: Prompters,
     next_request: u64,
+    /// Counted with the next call of any kind, at the latest by a tick: telling others about a request must not delay it.
+    departures: Vec<Departure>,
     /// Requests whose answer is not streamed, by the time at which their prefill should be over.
     prefills: BTreeSet<(u64, RequestId)>,
     gauges_at_ms: u64,
@@ -81,6 +92,7 @@ impl Running {
             streams: Streams::new(&config.indexers),
             prompters: Prompters::default(),
             next_request: 1,
+            departures: Vec::new(),
             prefills: BTreeSet::new(),
             gauges_at_ms: 0,
             is_ready: false,
@@ -174,34 +186,41 @@ impl Running {
             })
     }
 
-    /// The request counts as load from now on.
-    pub(crate) fn started(
-        &mut self,
-        choice: &Choice,
-        is_steered: bool,
-        now_ms: u64,
-        metrics: &Metrics,
-    ) {
-        let prompt = choice.prompt.as_ref().filter(|_| is_steered);
-        let committed =
-            self.view
-                .commit(choice.request, &choice.decision, prompt, now_ms, &self.data);
-        if committed.is_err() {
-            metrics.host_errors.count();
-        }
-        let predicted = choice.decision.predicted_cached_tokens();
-        metrics.matched_tokens.record(u64::from(predicted));
-        if !choice.is_streamed
-            && let Some(best) = choice.decision.ranking.first()
-        {
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "clamped"
-            )]
-            let prefill_ms = best.ttft_ms.clamp(0.0, MAX_PREFILL_MS) as u64;
-            let due_ms = now_ms.saturating_add(prefill_ms);
-            self.prefills.insert((due_ms, choice.request));
+    /// The request has gone on and counts as load. Only a steered one tells where its prompt will be cached.
+    pub(crate) fn started(&mut self, choice: Rc<Choice>, is_steered: bool, now_ms: u64) {
+        self.departures.push(Departure {
+            choice,
+            is_steered,
+            at_ms: now_ms,
+        });
+    }
+
+    /// Counts what has gone on.
+    pub(crate) fn settle(&mut self, metrics: &Metrics) {
+        for departure in core::mem::take(&mut self.departures) {
+            let Departure { choice, at_ms, .. } = &departure;
+            let prompt = choice.prompt.as_ref().filter(|_| departure.is_steered);
+            let (decision, data) = (&choice.decision, &self.data);
+            let committed = self
+                .view
+                .commit(choice.request, decision, prompt, *at_ms, data);
+            if committed.is_err() {
+                metrics.host_errors.count();
+            }
+            let predicted = choice.decision.predicted_cached_tokens();
+            metrics.matched_tokens.record(u64::from(predicted));
+            if !choice.is_streamed
+                && let Some(best) = choice.decision.ranking.first()
+            {
+                #[expect(
+                    clippy::cast_possible_truncation,
+                    clippy::cast_sign_loss,
+                    reason = "clamped"
+                )]
+                let prefill_ms = best.ttft_ms.clamp(0.0, MAX_PREFILL_MS) as u64;
+                let due_ms = at_ms.saturating_add(prefill_ms);
+                self.prefills.insert((due_ms, choice.request));
+            }
         }
     }
 

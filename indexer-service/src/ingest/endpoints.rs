@@ -8,6 +8,7 @@ use prefixway_core::proto;
 use prefixway_core::sequence::SourceState;
 
 use super::feed::Feed;
+use super::holder_ids::HolderIds;
 use crate::config::Config;
 use crate::metrics::EndpointLabel;
 use crate::scrape::Sample;
@@ -33,25 +34,24 @@ pub(super) struct Endpoint {
     pub(super) is_cut: bool,
 }
 
-/// All endpoints, and holder ids, which are not used twice in an epoch.
+/// All endpoints.
 #[derive(Debug)]
 pub(super) struct Endpoints {
     pub(super) list: Vec<Endpoint>,
-    next_holder: u32,
     revision: u64,
     is_changed: bool,
 }
 
 impl Endpoints {
-    pub(super) fn new(config: &Config) -> Self {
+    /// Endpoints of the settings.
+    pub(super) fn new(config: &Config, ids: &mut HolderIds) -> Self {
         let mut endpoints = Self {
             list: Vec::new(),
-            next_holder: 0,
             revision: 0,
             is_changed: true,
         };
         for (settings, number) in config.endpoints.iter().zip(0u32..) {
-            let holders = endpoints.fresh_holders();
+            let holders = ids.take(Instant::now());
             let endpoint = label(&settings.address.to_string(), settings.rank);
             endpoints.list.push(Endpoint {
                 id: EndpointId(number),
@@ -71,12 +71,6 @@ impl Endpoints {
             });
         }
         endpoints
-    }
-
-    pub(super) fn fresh_holders(&mut self) -> [HolderId; 3] {
-        let first = self.next_holder;
-        self.next_holder += 3;
-        [HolderId(first), HolderId(first + 1), HolderId(first + 2)]
     }
 
     pub(super) fn by_id(&self, id: u32) -> Option<&Endpoint> {

@@ -1,6 +1,6 @@
 //! From an update of the subscriber to the index.
 
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use prefixway_core::index::{BatchOutcome, SourceId};
 
@@ -65,7 +65,6 @@ impl Ingest {
     }
 
     fn feed(&mut self, source: SourceId, input: FeedInput) {
-        let fresh = self.endpoints.fresh_holders();
         let Some(endpoint) = self.endpoints.by_source(source) else {
             return;
         };
@@ -74,7 +73,7 @@ impl Ingest {
             return;
         };
         let before = feed.counters();
-        let mut holders = None;
+        let mut is_reset = false;
         for action in feed.step(input) {
             match action {
                 FeedAction::Apply(payload) => {
@@ -83,8 +82,13 @@ impl Ingest {
                     count_batch(&self.metrics, &endpoint.label, &outcome);
                 }
                 FeedAction::Reset => {
-                    let fresh = holders.get_or_insert(fresh);
-                    self.index.reset_source(source, *fresh);
+                    let now = Instant::now();
+                    let fresh = self.holder_ids.take(now);
+                    self.holder_ids.retire(endpoint.holders, now);
+                    self.index.reset_source(source, fresh);
+                    endpoint.holders = fresh;
+                    endpoint.is_cut = false;
+                    is_reset = true;
                 }
                 FeedAction::Replay { request, from } => {
                     tracing::debug!(
@@ -102,11 +106,6 @@ impl Ingest {
         };
         count(&self.metrics.event_gaps, after.gaps - before.gaps);
         count(&self.metrics.source_resets, after.resets - before.resets);
-        let is_reset = holders.is_some();
-        if let Some(holders) = holders {
-            endpoint.holders = holders;
-            endpoint.is_cut = false;
-        }
         if is_reset || endpoint.state() != state {
             tracing::info!(
                 endpoint = endpoint.label.endpoint,

@@ -7,6 +7,7 @@ use super::endpoints::{Endpoint, STATES, label};
 use super::feed::Feed;
 use super::models::Model;
 use crate::metrics::{EndpointState, Metrics};
+use crate::publish::Totals;
 
 /// State of everything at one moment.
 #[derive(Clone, Debug, Serialize)]
@@ -90,8 +91,8 @@ pub struct ModelReport {
 /// The index and what is published of it.
 #[derive(Clone, Debug, Serialize)]
 pub struct IndexReport {
-    /// Number of the version line.
-    pub epoch: u64,
+    /// Number of the version line, hexadecimal.
+    pub epoch: String,
     /// Version of the published table.
     pub version: u64,
     /// Rungs published.
@@ -133,6 +134,7 @@ impl Report {
             .map(|endpoint| endpoint.label.endpoint.clone())
             .collect();
         let stats = ingest.index.stats();
+        let totals = ingest.gateways.totals();
         let age = ingest.last_change.elapsed();
         Self {
             ready: waiting_for.is_empty() || ingest.started.elapsed() >= ingest.config.ready_grace,
@@ -141,11 +143,11 @@ impl Report {
                 .endpoints
                 .list
                 .iter()
-                .map(|endpoint| EndpointReport::new(ingest, endpoint))
+                .map(|endpoint| EndpointReport::new(ingest, &totals, endpoint))
                 .collect(),
             models: ingest.models.iter().map(ModelReport::new).collect(),
             index: IndexReport {
-                epoch: ingest.publisher.epoch(),
+                epoch: format!("{:016x}", ingest.publisher.epoch()),
                 version: ingest.publisher.version(),
                 rungs: ingest.publisher.table().len(),
                 sets: ingest.publisher.sets().len(),
@@ -189,10 +191,10 @@ impl Report {
 }
 
 impl EndpointReport {
-    fn new(ingest: &Ingest, endpoint: &Endpoint) -> Self {
+    fn new(ingest: &Ingest, totals: &Totals, endpoint: &Endpoint) -> Self {
         let feed = endpoint.feed.as_ref();
         let counters = feed.map(Feed::counters).unwrap_or_default();
-        let (in_flight, queued_prefill_tokens) = ingest.gateways.total(endpoint.id.0);
+        let (in_flight, queued_prefill_tokens) = totals.on(endpoint.id.0);
         let figures = endpoint.figures.map(|(figures, _)| figures);
         let model = ingest.config.models.get(endpoint.settings.model);
         Self {

@@ -16,7 +16,7 @@ const READS_PER_TURN: usize = 64;
 /// Messages that libzmq holds per source before TCP pushes back.
 const RECEIVE_HIGH_WATER_MARK: i32 = 1_000;
 /// Largest frame taken; a peer that announces more is disconnected by libzmq.
-const MAX_FRAME_BYTES: i64 = 256 << 20;
+pub(super) const MAX_FRAME_BYTES: i64 = 256 << 20;
 /// First and longest wait between two tries to connect, in milliseconds.
 const RECONNECT_MS: i32 = 100;
 const RECONNECT_MAX_MS: i32 = 2_000;
@@ -122,6 +122,11 @@ impl Link {
 
     pub(super) fn is_paused(&self) -> bool {
         self.paused
+    }
+
+    /// Whether it has something to do that no socket tells: room to look for, or a replay's silence.
+    pub(super) fn is_due(&self) -> bool {
+        self.paused || self.is_replaying()
     }
 
     pub(super) fn is_replaying(&self) -> bool {

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::SubscribeError;
+use super::link::MAX_FRAME_BYTES;
 use super::multipart::{self, Message};
 
 /// A replay that has been silent for this long has failed. vLLM answers between two publishes, at most 100 ms later.
@@ -36,6 +37,8 @@ impl Replay {
             let socket = context.socket(zmq::DEALER)?;
             socket.set_linger(0)?;
             socket.set_rcvhwm(RECEIVE_HIGH_WATER_MARK)?;
+            socket.set_maxmsgsize(MAX_FRAME_BYTES)?;
+            socket.set_ipv6(address.contains('['))?;
             socket.connect(address)?;
             // DEALER adds no delimiter of its own; the ROUTER's side reads [identity, "", start].
             socket.send_multipart([&[][..], &from.to_be_bytes()], zmq::DONTWAIT)?;

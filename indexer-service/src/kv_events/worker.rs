@@ -46,20 +46,23 @@ impl Worker {
 
     pub(super) fn run(mut self) {
         loop {
-            self.wait();
+            let ready = self.wait();
             if self.updates.is_closed() || !self.read_mailbox() {
                 return;
             }
             let now = Instant::now();
-            for link in &mut self.links {
-                if matches!(link.turn(&self.updates, now), Err(Halt::Closed)) {
+            for (link, is_ready) in self.links.iter_mut().zip(ready) {
+                if (is_ready || link.is_due())
+                    && matches!(link.turn(&self.updates, now), Err(Halt::Closed))
+                {
                     return;
                 }
             }
         }
     }
 
-    fn wait(&mut self) {
+    /// Waits for something to read; for each link, whether it has something.
+    fn wait(&mut self) -> Vec<bool> {
         let timeout = if self.links.iter().any(Link::is_paused) {
             PAUSED_POLL
         } else if self.links.iter().any(Link::is_replaying) {
@@ -67,8 +70,12 @@ impl Worker {
         } else {
             IDLE_POLL
         };
-        let mut items: Vec<zmq::PollItem<'_>> =
-            self.links.iter().flat_map(Link::poll_items).collect();
+        let mut owners = Vec::new();
+        let mut items = Vec::new();
+        for (number, link) in self.links.iter().enumerate() {
+            items.extend(link.poll_items());
+            owners.resize(items.len(), number);
+        }
         items.push(zmq::PollItem::from_fd(self.woken.as_raw_fd(), zmq::POLLIN));
         let timeout_ms = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
         match zmq::poll(&mut items, timeout_ms) {
@@ -78,8 +85,15 @@ impl Worker {
                 std::thread::sleep(PAUSED_POLL);
             }
         }
+        let mut ready = vec![false; self.links.len()];
+        for (item, owner) in items.iter().zip(owners) {
+            if let Some(ready) = ready.get_mut(owner) {
+                *ready |= item.is_readable();
+            }
+        }
         let mut drained = [0u8; 64];
         while matches!((&self.woken).read(&mut drained), Ok(n) if n > 0) {}
+        ready
     }
 
     /// Does what the mailbox says; `false` to stop.

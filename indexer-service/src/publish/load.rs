@@ -20,19 +20,11 @@ pub struct Scraped {
     pub figures: Option<(Figures, Instant)>,
 }
 
+/// Sums are wide enough for any number of gateways, so that a gateway's own part can be taken out again.
 #[derive(Clone, Copy, Debug, Default)]
 struct Used {
-    in_flight: u32,
-    queued_prefill_tokens: u64,
-}
-
-impl Used {
-    fn add(&mut self, other: Self) {
-        self.in_flight = self.in_flight.saturating_add(other.in_flight);
-        self.queued_prefill_tokens = self
-            .queued_prefill_tokens
-            .saturating_add(other.queued_prefill_tokens);
-    }
+    in_flight: u64,
+    queued_prefill_tokens: u128,
 }
 
 /// Newest usage of each gateway, by name: a gateway that reconnects does not count twice.
@@ -41,12 +33,16 @@ pub(super) struct Loads {
     gateways: HashMap<Arc<str>, (Instant, BTreeMap<u32, Used>)>,
 }
 
+/// Usage of all gateways together, by endpoint.
+#[derive(Debug, Default)]
+pub struct Totals(BTreeMap<u32, Used>);
+
 impl Loads {
     pub(super) fn used(&mut self, gateway: Arc<str>, usage: &proto::Usage, now: Instant) {
         let endpoints = usage.endpoints.iter().map(|usage| {
             let used = Used {
-                in_flight: usage.in_flight,
-                queued_prefill_tokens: usage.queued_prefill_tokens,
+                in_flight: usage.in_flight.into(),
+                queued_prefill_tokens: usage.queued_prefill_tokens.into(),
             };
             (usage.endpoint, used)
         });
@@ -58,30 +54,43 @@ impl Loads {
             .retain(|_, (at, _)| now.duration_since(*at) < SILENCE);
     }
 
-    pub(super) fn total(&self, endpoint: u32) -> (u32, u64) {
-        let used = self.sum(endpoint, |_| true);
-        (used.in_flight, used.queued_prefill_tokens)
+    pub(super) fn totals(&self) -> Totals {
+        let mut totals = Totals::default();
+        for (_, endpoints) in self.gateways.values() {
+            for (&endpoint, used) in endpoints {
+                let total = totals.0.entry(endpoint).or_default();
+                total.in_flight += used.in_flight;
+                total.queued_prefill_tokens += used.queued_prefill_tokens;
+            }
+        }
+        totals
     }
 
     /// Load of all endpoints as `gateway` should see it.
     pub(super) fn for_others_than(
         &self,
         gateway: &str,
+        totals: &Totals,
         scraped: &[Scraped],
         now: Instant,
     ) -> Vec<proto::EndpointLoad> {
+        let own = self.gateways.get(gateway).map(|(_, endpoints)| endpoints);
         scraped
             .iter()
             .map(|scraped| {
-                let used = self.sum(scraped.endpoint, |name| name != gateway);
+                let own = own
+                    .and_then(|endpoints| endpoints.get(&scraped.endpoint))
+                    .copied()
+                    .unwrap_or_default();
+                let (in_flight, queued_prefill_tokens) = totals.without(scraped.endpoint, own);
                 let figures = scraped.figures.map(|(figures, _)| figures);
                 let age = scraped
                     .figures
                     .map_or(Duration::ZERO, |(_, at)| now.duration_since(at));
                 proto::EndpointLoad {
                     endpoint: scraped.endpoint,
-                    in_flight: used.in_flight,
-                    queued_prefill_tokens: used.queued_prefill_tokens,
+                    in_flight,
+                    queued_prefill_tokens,
                     kv_usage_ratio: figures.map(|figures| figures.kv_usage_ratio),
                     running: figures.map(|figures| figures.running),
                     waiting: figures.map(|figures| figures.waiting),
@@ -90,17 +99,24 @@ impl Loads {
             })
             .collect()
     }
+}
 
-    fn sum(&self, endpoint: u32, counts: impl Fn(&str) -> bool) -> Used {
-        let mut total = Used::default();
-        for (name, (_, endpoints)) in &self.gateways {
-            if counts(name)
-                && let Some(used) = endpoints.get(&endpoint)
-            {
-                total.add(*used);
-            }
-        }
-        total
+impl Totals {
+    /// In-flight requests and queued prefill tokens on an endpoint.
+    pub fn on(&self, endpoint: u32) -> (u32, u64) {
+        self.without(endpoint, Used::default())
+    }
+
+    fn without(&self, endpoint: u32, own: Used) -> (u32, u64) {
+        let total = self.0.get(&endpoint).copied().unwrap_or_default();
+        let in_flight = total.in_flight.saturating_sub(own.in_flight);
+        let queued = total
+            .queued_prefill_tokens
+            .saturating_sub(own.queued_prefill_tokens);
+        (
+            u32::try_from(in_flight).unwrap_or(u32::MAX),
+            u64::try_from(queued).unwrap_or(u64::MAX),
+        )
     }
 }
 
@@ -143,7 +159,7 @@ mod tests {
             },
         ];
         let at = start + Duration::from_millis(40);
-        let seen = loads.for_others_than("a", &scraped, at);
+        let seen = loads.for_others_than("a", &loads.totals(), &scraped, at);
         assert_eq!(
             (seen[0].in_flight, seen[0].running, seen[0].age_ms),
             (6, Some(9), 40)
@@ -151,8 +167,8 @@ mod tests {
         assert_eq!(seen[0].queued_prefill_tokens, u64::MAX);
         assert_eq!((seen[1].in_flight, seen[1].running), (0, None));
         loads.used("a".into(), &usage(8), at);
-        assert_eq!(loads.total(1).0, 14);
+        assert_eq!(loads.totals().on(1).0, 14);
         loads.expire(start + SILENCE);
-        assert_eq!(loads.total(1).0, 12);
+        assert_eq!(loads.totals().on(1).0, 12);
     }
 }

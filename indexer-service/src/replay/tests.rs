@@ -136,3 +136,44 @@ fn missing_files_are_named() {
     .unwrap_err();
     assert_eq!(error.to_string(), "can't read requests.jsonl");
 }
+
+#[test]
+fn json_report_has_the_documented_fields() {
+    let report = replay_folder(&copied("tinybpe"));
+    let json = serde_json::to_value(&report).unwrap();
+    let fields: Vec<&str> = json
+        .as_object()
+        .unwrap()
+        .keys()
+        .map(String::as_str)
+        .collect();
+    assert_eq!(
+        fields,
+        [
+            "requests",
+            "compared",
+            "exact",
+            "mean_abs_error_tokens",
+            "max_under_tokens",
+            "max_over_tokens",
+            "index_exact_mae",
+            "render_compared",
+            "render_equal",
+            "bytes_compared",
+            "bytes_equal",
+            "decode_errors",
+            "per_request",
+        ]
+    );
+    let first = &json["per_request"][1];
+    assert_eq!(first["i"], 1);
+    assert!(first["predicted"].is_u64() && first["actual"].is_u64());
+}
+
+#[test]
+fn table_names_the_worst_requests_and_why() {
+    let table = replay_folder(&copied("tinybpe")).to_table();
+    assert!(table.contains("Worst requests"), "{table}");
+    assert!(table.contains("multi-turn-guided"), "{table}");
+    assert!(table.contains("the same text in other tokens"), "{table}");
+}

@@ -110,6 +110,19 @@ mod tests {
     }
 
     #[test]
+    fn every_cut_of_a_stream_gives_the_same() {
+        let stream = "data: {\"choices\":[{\"delta\":{\"content\":\"say data: [DONE] now\"}}]}\r\n\r\n: keep-alive\n\n\
+            data:{\"choices\":[],\"usage\":{\"prompt_tokens\":20,\"prompt_tokens_details\":{\"cached_tokens\":16}}}\n\ndata: [DONE]\n\n";
+        let mut bytewise = Tail::default();
+        for at in 0..stream.len() {
+            let (head, rest) = stream.split_at(at);
+            assert_eq!(usage(&[head, rest]), SIXTEEN_OF_TWENTY, "{at}");
+            bytewise.push(&stream.as_bytes()[at..=at]);
+        }
+        assert_eq!(bytewise.usage(), SIXTEEN_OF_TWENTY);
+    }
+
+    #[test]
     fn absent_details_are_no_evidence() {
         let counted = usage(&[r#"{"usage":{"prompt_tokens":20,"prompt_tokens_details":null}}"#]);
         assert_eq!(counted.unwrap().cached_tokens, None);

@@ -1,6 +1,6 @@
 //! What a leader has published of its copy in its term: which items, and at which versions.
 
-use super::{RING_DELTAS, SharedData, SharedError, keys::ShardKeys, meta::Meta};
+use super::{RING_DELTAS, SharedData, SharedError, keys::ShardKeys, meta::Meta, sweeper::DeadTerm};
 use crate::{hash::Seed, snapshot::Snapshot};
 
 /// Keys of the shard and the term under which items go.
@@ -23,6 +23,15 @@ pub(super) struct Items {
 impl Items {
     pub(super) fn is_empty(&self) -> bool {
         self.segments.is_empty()
+    }
+
+    /// What has to be emptied when `term`, under which these items went, is over.
+    pub(super) fn dead_term(&self, term: u64) -> DeadTerm {
+        DeadTerm {
+            term,
+            segments: self.segments.len(),
+            pages: self.pages.len(),
+        }
     }
 
     /// Publishes items that were not published yet, as many as the budget allows. They come before old ones: the upper half of a split

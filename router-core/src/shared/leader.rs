@@ -10,7 +10,7 @@ use super::{
     head::{Head, MAX_STALE, Term},
     items::Items,
     keys::ShardKeys,
-    sweeper::Sweeper,
+    sweeper::{DeadTerm, Sweeper},
 };
 use crate::{
     hash::Seed,
@@ -113,7 +113,9 @@ impl Leader {
         max_bytes: usize,
     ) -> Self {
         let mut sweeper = Sweeper::default();
-        claim.head.stale.iter().for_each(|&term| sweeper.add(term));
+        for &term in &claim.head.stale {
+            sweeper.add(DeadTerm::of_another(term));
+        }
         let mut leader = Self {
             keys,
             nonce: claim.head.leader,
@@ -155,12 +157,10 @@ impl Leader {
     }
 
     /// Gives the copy away, and the terms whose keys should still be emptied, its own among them.
-    pub fn into_snapshot(self) -> (Snapshot, Vec<u64>) {
+    pub fn into_snapshot(self) -> (Snapshot, Vec<DeadTerm>) {
         let mut terms = self.sweeper.terms().to_vec();
-        terms.push(self.term.0);
-        if self.head.term != self.term {
-            terms.push(self.head.term.0);
-        }
+        terms.push(DeadTerm::of_another(self.term.0));
+        terms.push(self.items.dead_term(self.head.term.0));
         (self.replica.into_snapshot(), terms)
     }
 
@@ -224,7 +224,7 @@ impl Leader {
         self.publish_messages(shared)?;
         self.publish_copy(shared)?;
         self.sweeper.sweep(&self.keys, shared)?;
-        self.head.stale = self.sweeper.terms().to_vec();
+        self.head.stale = self.sweeper.terms().iter().map(|dead| dead.term).collect();
         let is_due = now_ms.saturating_sub(self.renewed_ms) >= RENEW_MS;
         let heard = self.head.heard_ms;
         if self.head
@@ -250,7 +250,7 @@ impl Leader {
     fn begin_copy(&mut self) {
         self.pending.clear();
         if !self.items.is_empty() {
-            self.sweeper.add(self.head.term.0);
+            self.sweeper.add(self.items.dead_term(self.head.term.0));
             self.head.term = self.head.term.next(self.nonce);
             for outgoing in [&mut self.policy, &mut self.endpoints, &mut self.load] {
                 outgoing.is_written = outgoing.bytes.is_empty();

@@ -265,8 +265,8 @@ impl Member {
         if let Part::Leading(leader) =
             core::mem::replace(&mut self.part, Part::Following(Box::new(reader)))
         {
-            let (snapshot, terms) = leader.into_snapshot();
-            for term in terms {
+            let (snapshot, dead) = leader.into_snapshot();
+            for term in dead {
                 self.sweeper.add(term);
             }
             let reader = Reader::new(self.config.keys.clone(), snapshot, self.config.max_bytes);

@@ -345,7 +345,7 @@ impl Segment {
             return Err(SegmentError::Full);
         }
         let mut grown = Self {
-            bytes: try_zeroed((now + now / 4).clamp(MIN_SLOTS, MAX_SLOTS))?,
+            bytes: try_zeroed((now + now / 8).clamp(MIN_SLOTS, MAX_SLOTS))?,
             entries: 0,
             checksum: 0,
             ..*self
@@ -369,9 +369,9 @@ fn range_mask(depth: u8) -> u64 {
     u64::MAX.checked_shr(u32::from(depth)).unwrap_or(0)
 }
 
-/// Slots that `entries` fill to about 60 %.
+/// Slots that `entries` fill to two thirds.
 fn slots_for(entries: usize) -> usize {
-    (entries + entries * 2 / 3).clamp(MIN_SLOTS, MAX_SLOTS)
+    (entries + entries / 2).clamp(MIN_SLOTS, MAX_SLOTS)
 }
 
 fn home(hash: u64, slots: usize) -> usize {

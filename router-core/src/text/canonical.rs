@@ -100,7 +100,9 @@ impl Canonicaliser {
 
     /// Makes prompt text canonical. Text that stays as it is, is not copied.
     pub(super) fn apply(&self, text: Vec<u8>) -> Vec<u8> {
-        if self.keeps_ascii && text.is_ascii() {
+        let keeps_all =
+            self.keeps_ascii && self.rules.normal_form.is_none() && !self.rules.marker_is_space;
+        if keeps_all || (self.keeps_ascii && text.is_ascii()) {
             return text;
         }
         // Rendered text is UTF-8 by construction.

@@ -180,7 +180,7 @@ fn requests_of_the_cases_are_read_as_expected() {
         return;
     };
     for model in ["tinybpe", "llama3_1"] {
-        let prompter = &*prompter(model);
+        let prompter = prompter(model);
         for name in CASES {
             if folder.join(format!("requests/{name}.json")).is_file() {
                 run(

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use prefixway_wasm_tests::Rig;
-use prefixway_wasm_tests::rig::{DESTINATION, chat};
+use prefixway_wasm_tests::rig::{DESTINATION, ENGINES, chat};
+use prefixway_wasm_tests::{Ending, Rig};
 
 #[test]
 fn other_requests_pass_untouched_and_unbuffered() {
@@ -128,10 +128,7 @@ fn unknown_models_pass_and_are_counted() {
 #[test]
 fn bodies_may_come_in_pieces_and_up_to_the_limit() {
     let config = r#"{"indexers":["prefixway_indexer"],"limits":{"max_body_bytes":4096}}"#;
-    let mut rig = Rig::with(
-        config,
-        prefixway_wasm_tests::Indexer::new(&prefixway_wasm_tests::rig::ENGINES),
-    );
+    let mut rig = Rig::with(config, prefixway_wasm_tests::Indexer::new(&ENGINES));
     let body = chat("pieces", 900);
     let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
     let mut request = rig.host.vm(1).request(&headers);
@@ -159,6 +156,25 @@ fn bodies_may_come_in_pieces_and_up_to_the_limit() {
 }
 
 #[test]
+fn a_body_that_ends_with_trailers_is_decided_there() {
+    let mut rig = Rig::new();
+    let body = chat("trailers", 300);
+    rig.indexer.store(&[1], &body);
+    rig.settle();
+    let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
+    let outcome = rig
+        .host
+        .vm(1)
+        .request(&headers)
+        .chunk(&body)
+        .end_with_trailers();
+    assert!(outcome.forwarded);
+    assert_eq!(outcome.header(DESTINATION).map(first_of), Some(ENGINES[1]));
+    assert_eq!(outcome.body, body.as_bytes());
+    rig.assert_healthy();
+}
+
+#[test]
 fn a_compressed_body_is_not_held() {
     let mut rig = Rig::new();
     let headers = [
@@ -181,4 +197,86 @@ fn memory_that_runs_out_passes_the_request() {
     assert!(outcome.forwarded, "{:?}", outcome.trap);
     assert_eq!(outcome.header(DESTINATION), None);
     assert!(rig.host.metric("prefixway_host_errors_total") > 0);
+}
+
+/// A generator that gives the same numbers on every run (splitmix64).
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % limit as u64).unwrap()
+    }
+}
+
+#[test]
+fn damaged_bodies_never_trap_and_always_go_on_as_they_are() {
+    let whole = serde_json::json!({
+        "model": "tiny", "stream": true, "n": 2, "cache_salt": "s", "max_tokens": 5,
+        "chat_template_kwargs": {"enable_thinking": false},
+        "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}],
+        "messages": [
+            {"role": "system", "content": "a\u{301}\n\"b\""},
+            {"role": "user", "content": [{"type": "text", "text": "x"}, {"type": "image_url", "image_url": {"url": "data:"}}]},
+            {"role": "assistant", "tool_calls": [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+            {"role": "tool", "tool_call_id": "1", "content": "\u{1f600}"}
+        ]
+    })
+    .to_string()
+    .into_bytes();
+    let alphabet = b"\"\\{}[]:,0-9.eE \xffnulltruefalse\x00u{d83d}";
+    let mut rig = Rig::new();
+    let mut random = Random(7);
+    for round in 0..3_000 {
+        let mut body = whole.clone();
+        for _ in 0..=random.below(4) {
+            let at = random.below(body.len());
+            match random.below(4) {
+                0 => body.truncate(at.max(1)),
+                1 => body[at] = alphabet[random.below(alphabet.len())],
+                2 => body.insert(at, alphabet[random.below(alphabet.len())]),
+                _ => {
+                    let end = at + random.below(body.len() - at);
+                    body.drain(at..end);
+                }
+            }
+        }
+        let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
+        let vm = rig.host.vm(1);
+        let outcome = vm.request(&headers).chunk(&body).end();
+        let shown = String::from_utf8_lossy(&body);
+        assert!(
+            outcome.forwarded,
+            "round {round}: {:?} {shown}",
+            outcome.trap
+        );
+        assert_eq!(outcome.body, body, "round {round}");
+        vm.end(outcome.id, Ending::ClientAbort);
+    }
+    rig.assert_healthy();
+}
+
+#[test]
+fn memory_stays_flat_under_load() {
+    let mut rig = Rig::new();
+    let mut random = Random(3);
+    // Five seconds fill every queue and let expectations expire; five more find room.
+    let mut five_seconds = |rig: &mut Rig| {
+        for _ in 0..50 {
+            for _ in 0..20 {
+                let body = chat(&random.below(50).to_string(), 300);
+                let outcome = rig.chat(1, &body);
+                rig.answer(1, &outcome, 0);
+            }
+            rig.run(Duration::from_millis(100));
+        }
+        rig.host.vm(1).memory_bytes()
+    };
+    let before = five_seconds(&mut rig);
+    let after = five_seconds(&mut rig);
+    assert!(after <= before + (128 << 10), "{before} -> {after}");
+    rig.assert_healthy();
 }

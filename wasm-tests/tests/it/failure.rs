@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use prefixway_wasm_tests::{Fault, Host, Status};
-
-use prefixway_wasm_tests::Rig;
 use prefixway_wasm_tests::indexer::Indexer;
 use prefixway_wasm_tests::rig::{CONFIG, DESTINATION, ENGINES, chat, destination};
+use prefixway_wasm_tests::{Fault, Host, Rig, Status};
 
 #[test]
 fn without_a_snapshot_requests_pass_to_the_fallback() {

@@ -1,11 +1,10 @@
 //! Requests in flight: up once, down once, and seen by everybody.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
-use prefixway_wasm_tests::{Ending, Outcome};
-
-use prefixway_wasm_tests::Rig;
-use prefixway_wasm_tests::rig::{DESTINATION, ENGINES, chat, destination};
+use prefixway_wasm_tests::rig::{CONFIG, DESTINATION, ENGINES, chat, destination};
+use prefixway_wasm_tests::{Ending, Indexer, Outcome, Rig};
 
 /// Requests in flight by the indexer's and the gauge's account.
 fn in_flight(rig: &mut Rig) -> (u32, i64) {
@@ -183,4 +182,32 @@ fn the_destination_is_set_once_and_only_ours() {
         assert_eq!(outcome.header("x-data-parallel-rank"), None);
     }
     rig.assert_healthy();
+}
+
+#[test]
+fn a_burst_on_a_prefix_that_all_hold_is_spread() {
+    let engines: Vec<String> = (1..=8).map(|n| format!("10.0.0.{n}:8000")).collect();
+    let addresses: Vec<&str> = engines.iter().map(String::as_str).collect();
+    for (workers, most, least) in [(1, 12, 4), (4, 16, 1)] {
+        let mut rig = Rig::with(CONFIG, Indexer::new(&addresses));
+        for _ in 2..workers {
+            rig.host.add_vm().unwrap();
+        }
+        let body = chat("hot", 2_048);
+        rig.indexer.store(&[0, 1, 2, 3, 4, 5, 6, 7], &body);
+        rig.settle();
+        let mut sent: HashMap<String, u32> = HashMap::new();
+        for request in 0..64 {
+            // 64 requests within 50 ms, and none finishes.
+            let outcome = rig.chat(1 + request % workers, &body);
+            *sent
+                .entry(destination(&outcome).unwrap().to_owned())
+                .or_default() += 1;
+            rig.host.advance(Duration::from_micros(780));
+        }
+        assert_eq!(sent.len(), 8, "{workers} workers: {sent:?}");
+        let fits = |count: &u32| (least..=most).contains(count);
+        assert!(sent.values().all(fits), "{workers} workers: {sent:?}");
+        rig.assert_healthy();
+    }
 }

@@ -9,4 +9,5 @@ mod collisions;
 mod emulator;
 mod failure;
 mod load;
+mod shards;
 mod steering;

@@ -205,6 +205,7 @@ fn predicted_tokens_come_in_whole_blocks() {
     rig.indexer.store(&[0], &body);
     rig.settle();
     rig.chat(1, &body);
+    rig.settle();
     let process = rig.host.process();
     let matched = &process.metrics["prefixway_matched_tokens"].observations;
     assert!(

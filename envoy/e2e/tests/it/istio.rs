@@ -88,7 +88,9 @@ fn gateway(
     ] {
         let patches = values(filter, kind);
         assert_eq!(patches.len(), 1, "{kind}");
-        patches.iter().for_each(|patch| merge(base, patch));
+        for patch in &patches {
+            merge(base, patch);
+        }
     }
     assert_eq!(listener["per_connection_buffer_limit_bytes"], 33_554_432);
     listener["filter_chains"] = json!([{"filters": [manager]}]);

@@ -8,12 +8,12 @@ use prefixway::config::{Config, Overrides};
 use prefixway::grpc::snapshot_client::SnapshotClient;
 use prefixway::serve::{self, Running};
 use prefixway_core::hash::{CHUNK_BYTES, Scope, Space};
-use prefixway_core::index::Vocabulary;
 use prefixway_core::proto::{self, up};
 use prefixway_core::rung::rungs;
 use prefixway_core::snapshot::{
     Endpoints, Match, PromptHashes, Replica, Snapshot, Update, matched,
 };
+use prefixway_core::text::TokenBytes;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Streaming;
@@ -150,7 +150,7 @@ impl Chain {
     }
 }
 
-fn vocabulary() -> Vocabulary {
+fn vocabulary() -> TokenBytes {
     let config = Config::parse(&settings(&[]), Path::new(""), &Overrides::default()).unwrap();
     prefixway::profile::Profile::load(&config.models[0])
         .unwrap()

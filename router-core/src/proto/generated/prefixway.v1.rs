@@ -179,7 +179,7 @@ pub struct Endpoint {
     /// Live incarnations only; every other holder id is dead.
     #[prost(message, repeated, tag = "10")]
     pub holders: ::prost::alloc::vec::Vec<Holder>,
-    /// connecting | replaying | live | gapped | silent | partial | gone.
+    /// connecting | replaying | live | gapped | silent | partial | gone | approximate (no event source).
     #[prost(string, tag = "11")]
     pub state: ::prost::alloc::string::String,
     /// Profile id of the model it serves.

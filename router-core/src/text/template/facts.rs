@@ -13,7 +13,7 @@ pub(super) struct Facts<'a> {
     pub(super) loops: Vec<Loop<'a>>,
     pub(super) macros: Vec<&'a Macro<'a>>,
     pub(super) calls: Vec<&'a Call<'a>>,
-    /// Whether a string that is marked as safe is added to another one.
+    /// Whether `+` is used with a string that is marked as safe (`~` joins without looking at marks).
     pub(super) adds_markup: bool,
     /// Macros around the current node.
     inside: Vec<usize>,
@@ -182,6 +182,5 @@ impl<'a> Facts<'a> {
 
 fn adds_markup(sum: &BinOp<'_>) -> bool {
     let is_markup = |expr: &Expr<'_>| matches!(expr, Expr::Filter(filter) if MARKUP_FILTERS.contains(&filter.name));
-    matches!(sum.op, BinOpKind::Add | BinOpKind::Concat)
-        && (is_markup(&sum.left) || is_markup(&sum.right))
+    matches!(sum.op, BinOpKind::Add) && (is_markup(&sum.left) || is_markup(&sum.right))
 }
