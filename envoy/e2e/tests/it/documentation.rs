@@ -19,7 +19,6 @@ fn quoted(text: &str) -> BTreeSet<&str> {
 fn every_path_in_the_documents_exists() {
     for file in [
         "README.md",
-        "docs/configuration.md",
         "docs/filter.md",
         "docs/design.md",
         "docs/dependencies.md",

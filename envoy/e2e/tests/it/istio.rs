@@ -196,7 +196,12 @@ async fn the_wasmplugin_steers_without_the_headers_flag() {
     );
     for number in 0..20 {
         let answer = send(number).await;
-        assert_eq!(answer.status, 200);
+        assert_eq!(
+            answer.status,
+            200,
+            "request {number}: {answer:?}\n{}",
+            envoy.log_tail()
+        );
         let seen = |header: &str| {
             answer
                 .body
