@@ -4,7 +4,6 @@ use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context;
 use axum::body::Bytes;
-use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::{Json, Router};
 use serde_json::{Map, Value, json};
