@@ -78,6 +78,25 @@ impl Mode {
     }
 }
 
+/// Where a request is held until its body is whole, which decides how the choice reaches Envoy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum HoldAt {
+    /// At its headers: the choice is a request header. Needs `allow_on_headers_stop_iteration`.
+    Headers,
+    /// At its body: the headers have gone on by then, so the choice is filter state, which stock filters turn into the header.
+    Body,
+}
+
+impl HoldAt {
+    fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "headers" => Some(Self::Headers),
+            "body" => Some(Self::Body),
+            _ => None,
+        }
+    }
+}
+
 /// Checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
@@ -89,6 +108,8 @@ pub(crate) struct Config {
     pub(crate) scope: String,
     /// Upper bound of the mode.
     pub(crate) mode: Mode,
+    /// Where requests are held.
+    pub(crate) hold_at: HoldAt,
     /// Allow the explain response header.
     pub(crate) explain: bool,
     /// Tick period in milliseconds.
@@ -122,6 +143,7 @@ impl Config {
                 .text("scope")?
                 .unwrap_or_else(|| DEFAULT_SCOPE.to_owned()),
             mode: root.mode()?,
+            hold_at: root.hold_at()?,
             explain: root.flag("explain")?.unwrap_or(false),
             tick_ms: root.tick()?,
             max_body_bytes: limits.bytes("max_body_bytes", DEFAULT_MAX_BODY_BYTES)?,
@@ -135,7 +157,7 @@ impl Config {
             ));
         }
         limits.finish("max_body_bytes, max_vm_bytes")?;
-        root.finish("indexers, pools, scope, mode, explain, tick_ms, limits")?;
+        root.finish("indexers, pools, scope, mode, hold_at, explain, tick_ms, limits")?;
         Ok(config)
     }
 }
@@ -217,6 +239,13 @@ impl Object {
         Ok(mode.unwrap_or(Mode::On))
     }
 
+    fn hold_at(&mut self) -> Result<HoldAt, ConfigError> {
+        let place = self.take("hold_at", "\"headers\" or \"body\"", |value| {
+            HoldAt::from_name(value.as_str()?)
+        })?;
+        Ok(place.unwrap_or(HoldAt::Headers))
+    }
+
     fn tick(&mut self) -> Result<u32, ConfigError> {
         let tick = self.take("tick_ms", "a number from 1 to 100", |value| {
             let ms = u32::try_from(value.as_u64()?).ok()?;
@@ -251,7 +280,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let config = Config::from_json(
-            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","explain":true,"tick_ms":5,
+            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","explain":true,"tick_ms":5,
                 "limits":{"max_body_bytes":1000,"max_vm_bytes":2000}}"#,
         );
         let expected = Config {
@@ -259,6 +288,7 @@ mod tests {
             pools: vec!["p".to_owned()],
             scope: "s".to_owned(),
             mode: Mode::Shadow,
+            hold_at: HoldAt::Body,
             explain: true,
             tick_ms: 5,
             max_body_bytes: 1000,
@@ -271,6 +301,7 @@ mod tests {
     fn defaults_fill_everything_but_the_indexers() {
         let config = Config::from_json(br#"{"indexers":["a"]}"#).unwrap();
         assert_eq!((config.mode, config.tick_ms), (Mode::On, DEFAULT_TICK_MS));
+        assert_eq!(config.hold_at, HoldAt::Headers);
         assert_eq!(config.scope, "default");
     }
 
@@ -297,7 +328,7 @@ mod tests {
             ),
             (
                 r#"{"indexers":["a"],"indexer":1}"#,
-                "unknown key `indexer`; known here: indexers, pools, scope, mode, explain, tick_ms, limits",
+                "unknown key `indexer`; known here: indexers, pools, scope, mode, hold_at, explain, tick_ms, limits",
             ),
         ] {
             let error = Config::from_json(json.as_bytes()).unwrap_err();

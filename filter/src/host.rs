@@ -214,6 +214,15 @@ pub(crate) fn property(path: &[&str]) -> Result<Option<Vec<u8>>, HostError> {
     }
 }
 
+/// Sets a property of the request; stock filters read it as filter state `wasm.<name>`.
+#[expect(unsafe_code, reason = "host call")]
+pub(crate) fn set_property(name: &str, value: &str) -> Result<(), HostError> {
+    // SAFETY: name and value are live.
+    check(unsafe {
+        abi::proxy_set_property(name.as_ptr(), name.len(), value.as_ptr(), value.len())
+    })
+}
+
 /// A shared value and its compare-and-swap number, `None` when the key was never written.
 #[expect(unsafe_code, reason = "host call")]
 pub(crate) fn shared(key: &str) -> Result<Option<(Vec<u8>, u32)>, HostError> {

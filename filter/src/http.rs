@@ -9,7 +9,7 @@ use prefixway_core::text::Api;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-use crate::config::Mode;
+use crate::config::{HoldAt, Mode};
 use crate::host::{self, Buffer, HostError, Map};
 use crate::metrics::Reason;
 use crate::plugin::{Answer, Choice, Plugin};
@@ -18,6 +18,9 @@ use crate::plugin::{Answer, Choice, Plugin};
 pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
 /// Rank of a data-parallel engine.
 pub(crate) const RANK: &str = "x-data-parallel-rank";
+/// The same two as filter state (`wasm.` before the name), where requests are held at their body.
+const DESTINATION_STATE: &str = "prefixway_destination";
+const RANK_STATE: &str = "prefixway_rank";
 /// Why a request went where it went, on the response; off by default.
 pub(crate) const EXPLAIN: &str = "x-prefixway-decision";
 
@@ -33,6 +36,7 @@ const ROUTING_HEADERS: [&str; 5] = [
 /// One exchange.
 pub(crate) struct HttpFilter {
     plugin: Rc<RefCell<Plugin>>,
+    hold_at: HoldAt,
     lifecycle: Lifecycle<EndpointKey>,
     api: Option<Api>,
     held_bytes: usize,
@@ -45,8 +49,12 @@ pub(crate) struct HttpFilter {
 
 impl HttpFilter {
     pub(crate) fn new(plugin: Rc<RefCell<Plugin>>) -> Self {
+        let hold_at = plugin
+            .try_borrow()
+            .map_or(HoldAt::Headers, |plugin| plugin.hold_at());
         Self {
             plugin,
+            hold_at,
             lifecycle: Lifecycle::default(),
             api: None,
             held_bytes: 0,
@@ -115,7 +123,7 @@ impl HttpFilter {
             return Action::Continue;
         };
         let steer = self.with(|plugin| plugin.mode()) == Some(Mode::On);
-        if steer && let Err(error) = Self::set_routing_headers(&choice) {
+        if steer && let Err(error) = self.name_choice(&choice) {
             self.count_host_error(error);
             self.lifecycle.step(Input::Unrouted);
             return Action::Continue;
@@ -135,7 +143,14 @@ impl HttpFilter {
         Action::Continue
     }
 
-    fn set_routing_headers(choice: &Choice) -> Result<(), HostError> {
+    /// Names the choice to Envoy: in headers while they are held, in filter state once they have gone on.
+    fn name_choice(&self, choice: &Choice) -> Result<(), HostError> {
+        if self.hold_at == HoldAt::Body {
+            if let Some(rank) = choice.rank {
+                host::set_property(RANK_STATE, &rank.to_string())?;
+            }
+            return host::set_property(DESTINATION_STATE, &choice.destinations);
+        }
         if let Some(rank) = choice.rank {
             host::set_header(Map::Request, RANK, &rank.to_string())?;
         }
@@ -225,7 +240,7 @@ impl HttpContext for HttpFilter {
         });
         let known = self.api.is_some();
         match self.lifecycle.step(Input::Headers { known }) {
-            Output::Hold => Action::Pause,
+            Output::Hold if self.hold_at == HoldAt::Headers => Action::Pause,
             _ => Action::Continue,
         }
     }

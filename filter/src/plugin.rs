@@ -18,7 +18,7 @@ use prefixway_core::snapshot::EndpointKey;
 use prefixway_core::text::Api;
 use prefixway_core::view::ViewConfig;
 
-use crate::config::{Config, Mode};
+use crate::config::{Config, HoldAt, Mode};
 use crate::host::{self, HostError};
 use crate::metrics::{Metrics, Reason};
 use crate::shared::HostData;
@@ -84,6 +84,11 @@ impl Plugin {
     /// Whether both configuration and policy allow the explain header.
     fn may_explain(&self) -> bool {
         self.config.explain && self.policy().is_some_and(|policy| policy.explain)
+    }
+
+    /// Where requests are held.
+    pub(crate) fn hold_at(&self) -> HoldAt {
+        self.config.hold_at
     }
 
     /// Longest request body that is read.

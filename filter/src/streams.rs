@@ -11,6 +11,9 @@ use crate::host::{self, Buffer, HostError};
 const SERVICE: &str = "prefixway.v1.Snapshot";
 /// gRPC method.
 const METHOD: &str = "Watch";
+/// What the indexer is asked as (`:authority`). Without it Envoy sends the cluster's name, and servers reset a stream whose authority is none:
+/// Istio's names (`outbound|9701||host`) have bars in them.
+const AUTHORITY: &str = "prefixway-indexer";
 /// An indexer says something at least every second; a stream that is silent for so long is dead, whatever the connection says.
 const SILENCE_MS: u64 = 10_000;
 
@@ -36,6 +39,23 @@ struct Open {
 pub(crate) struct Streams {
     clusters: Vec<String>,
     open: Vec<Option<Open>>,
+}
+
+/// Envoy's `GrpcService` that names the cluster and the authority.
+///
+/// Protobuf wire format: field 1 (`envoy_grpc`), twice, since a reader merges the two; in it field 1 (`cluster_name`) and field 2
+/// (`authority`). All lengths are below 128, so that the bytes are text; a longer cluster name goes alone, as the host also takes it.
+fn grpc_service(cluster: &str) -> String {
+    let field = |number: u8, text: &str| {
+        let size = u8::try_from(text.len()).ok().filter(u8::is_ascii)?;
+        let tag = char::from((number << 3) | 2);
+        Some(format!("{tag}{}{text}", char::from(size)))
+    };
+    let part = |number: u8, text: &str| field(1, &field(number, text)?);
+    match (part(1, cluster), part(2, AUTHORITY)) {
+        (Some(cluster), Some(authority)) => cluster + &authority,
+        _ => cluster.to_owned(),
+    }
 }
 
 impl Streams {
@@ -81,7 +101,7 @@ impl Streams {
         else {
             return Ok(());
         };
-        let token = host::open_stream(cluster, SERVICE, METHOD)?;
+        let token = host::open_stream(&grpc_service(cluster), SERVICE, METHOD)?;
         *slot = Some(Open {
             token,
             heard_ms: now_ms,
@@ -138,5 +158,26 @@ impl Streams {
             self.close(*shard);
         }
         silent
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_is_two_parts_of_one_message() {
+        let bytes = grpc_service("a|b").into_bytes();
+        assert_eq!(bytes.get(..7), Some(&b"\x0a\x05\x0a\x03a|b"[..]));
+        assert_eq!(bytes.get(7..11), Some(&b"\x0a\x13\x12\x11"[..]));
+        assert_eq!(bytes.get(11..), Some(AUTHORITY.as_bytes()));
+    }
+
+    #[test]
+    fn a_name_too_long_for_text_goes_alone() {
+        let fits = "c".repeat(125);
+        assert!(grpc_service(&fits).starts_with("\n\x7f\n\x7d"));
+        let long = "c".repeat(126);
+        assert_eq!(grpc_service(&long), long);
     }
 }

@@ -11,6 +11,8 @@ pub struct StreamToken(pub u32);
 pub struct GrpcStream {
     /// Envoy cluster.
     pub cluster: String,
+    /// `:authority` of the call.
+    pub authority: String,
     /// Path, `/service/method`.
     pub path: String,
     /// Metadata the filter sent.

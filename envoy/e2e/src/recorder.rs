@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr};
 
 use anyhow::Context;
+use axum::body::Bytes;
 use axum::http::HeaderMap;
 use axum::{Json, Router};
 use serde_json::{Map, Value, json};
@@ -26,8 +27,10 @@ impl Recorder {
             .context("no port for a recorder")?;
         let address = listener.local_addr()?;
         let name = name.to_owned();
-        let app = Router::new()
-            .fallback(move |headers: HeaderMap| std::future::ready(answer(name.clone(), &headers)));
+        // The body is read to its end: a server that answers before closes the connection, and the next request on it fails.
+        let app = Router::new().fallback(move |headers: HeaderMap, _: Bytes| {
+            std::future::ready(answer(name.clone(), &headers))
+        });
         let server = tokio::spawn(async move {
             // Ends with the task only.
             let _ = axum::serve(listener, app).await;

@@ -58,6 +58,7 @@ host_functions! {
         data: *mut *mut u8,
         size: *mut usize,
     );
+    fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize);
     fn proxy_get_shared_data(
         key: *const u8,
         key_size: usize,

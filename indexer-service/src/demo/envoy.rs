@@ -150,8 +150,22 @@ impl Envoy {
         settings: &Settings,
     ) -> Result<Self, EnvoyError> {
         let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let text = render(settings, any, any)?;
+        Self::start_with(binary, folder, &text, settings.concurrency).await
+    }
+
+    /// Starts the binary with `text` as its configuration: one listener, and an admin interface on loopback.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_with(
+        binary: &Path,
+        folder: &Path,
+        text: &str,
+        concurrency: u32,
+    ) -> Result<Self, EnvoyError> {
         let file = folder.join("envoy.yaml");
-        std::fs::write(&file, render(settings, any, any)?).map_err(|source| EnvoyError::Write {
+        std::fs::write(&file, text).map_err(|source| EnvoyError::Write {
             path: file.clone(),
             source,
         })?;
@@ -165,7 +179,7 @@ impl Envoy {
             .arg(&file)
             .arg("--admin-address-path")
             .arg(&admin_file)
-            .args(["--concurrency", &settings.concurrency.to_string()])
+            .args(["--concurrency", &concurrency.to_string()])
             .args(["--disable-hot-restart", "--log-level", "warning"])
             .args(["--component-log-level", "wasm:info"]);
         let mut process = Process::start("envoy", command, &folder.join("envoy.log"))?;
@@ -195,10 +209,10 @@ impl Envoy {
                     .send()
                     .await
                     .ok()?;
-                // One line a listener: `openai::127.0.0.1:12345`.
+                // One line a listener: `name::127.0.0.1:12345`.
                 let text = text.text().await.ok()?;
                 text.lines()
-                    .find_map(|line| line.strip_prefix("openai::")?.parse().ok())
+                    .find_map(|line| line.split_once("::")?.1.parse().ok())
             })
             .await?;
         Ok(Self {

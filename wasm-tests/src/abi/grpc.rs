@@ -1,5 +1,6 @@
 //! gRPC streams.
 
+use prost::Message;
 use wasmtime::{Linker, Result};
 
 use super::memory::{give, read, text, write};
@@ -18,6 +19,31 @@ pub(super) fn link(linker: &mut Linker<VmState>) -> Result<()> {
     Ok(())
 }
 
+/// `envoy.config.core.v3.GrpcService`, as far as the filter uses it.
+#[derive(Clone, PartialEq, prost::Message)]
+struct GrpcService {
+    #[prost(message, optional, tag = "1")]
+    envoy_grpc: Option<EnvoyGrpc>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct EnvoyGrpc {
+    #[prost(string, tag = "1")]
+    cluster_name: String,
+    #[prost(string, tag = "2")]
+    authority: String,
+}
+
+/// Cluster and authority of a stream: from a `GrpcService`, else both the text itself, as Envoy has it.
+fn target(text: String) -> (String, String) {
+    match GrpcService::decode(text.as_bytes()) {
+        Ok(GrpcService {
+            envoy_grpc: Some(grpc),
+        }) => (grpc.cluster_name, grpc.authority),
+        _ => (text.clone(), text),
+    }
+}
+
 #[expect(clippy::too_many_arguments, reason = "the ABI's signature")]
 fn open(
     mut guest: Guest<'_>,
@@ -31,7 +57,7 @@ fn open(
     metadata_size: u32,
     token_at: u32,
 ) -> Result<i32> {
-    let cluster = text(&mut guest, cluster, cluster_size)?;
+    let (cluster, authority) = target(text(&mut guest, cluster, cluster_size)?);
     if let Some(status) = guest.data().fault("proxy_grpc_stream", &cluster) {
         return Ok(status as i32);
     }
@@ -45,6 +71,7 @@ fn open(
     let token = StreamToken(state.take_token());
     let stream = GrpcStream {
         cluster,
+        authority,
         path: format!("/{service}/{method}"),
         metadata,
         context: state.effective,

@@ -73,6 +73,7 @@ fn one_vm_holds_the_stream_and_all_of_them_see_the_index() {
     let token = rig.host.vm(leader).streams()[0];
     let stream = rig.host.vm(leader).stream(token).unwrap();
     assert_eq!(stream.cluster, "prefixway_indexer");
+    assert_eq!(stream.authority, "prefixway-indexer");
     assert_eq!(stream.path, "/prefixway.v1.Snapshot/Watch");
     rig.assert_healthy();
 }

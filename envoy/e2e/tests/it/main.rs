@@ -10,6 +10,7 @@ mod collisions;
 mod configuration;
 mod documentation;
 mod failure;
+mod istio;
 mod routing_headers;
 mod steering;
 
