@@ -92,7 +92,8 @@ impl HttpFilter {
         };
         // A compressed body is not read.
         let encoded = host::header(Map::Request, "content-encoding")?;
-        Ok(encoded.is_none_or(|e| e == "identity").then_some(api))
+        let is_plain = |coding: &str| coding.is_empty() || coding.eq_ignore_ascii_case("identity");
+        Ok(encoded.is_none_or(|e| is_plain(e.trim())).then_some(api))
     }
 
     fn remove_routing_headers() -> Result<(), HostError> {
