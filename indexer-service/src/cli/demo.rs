@@ -91,12 +91,14 @@ fn existing(module: &Path) -> Result<PathBuf, Failure> {
     })
 }
 
-/// Waits for Ctrl-C or a request to terminate.
+/// Waits for Ctrl-C, a request to terminate, or the end of the terminal.
 async fn interrupted() -> anyhow::Result<()> {
     let mut terminate = signal(SignalKind::terminate())?;
+    let mut hangup = signal(SignalKind::hangup())?;
     tokio::select! {
         result = tokio::signal::ctrl_c() => result?,
         _ = terminate.recv() => {}
+        _ = hangup.recv() => {}
     }
     Ok(())
 }
