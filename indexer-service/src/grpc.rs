@@ -34,6 +34,9 @@ pub use stubs::{snapshot_client, snapshot_server};
 const SUBSCRIBE_LIMIT: Duration = Duration::from_secs(10);
 /// Largest message from a gateway.
 const MAX_UP_BYTES: usize = 4 << 20;
+/// Most pools that a gateway may ask for, and the longest name of a pool or gateway.
+const MAX_POOLS: usize = 256;
+const MAX_NAME_BYTES: usize = 512;
 /// HTTP/2 pings find gateways that are gone without a word.
 const PING_INTERVAL: Duration = Duration::from_secs(10);
 const PING_TIMEOUT: Duration = Duration::from_secs(10);
@@ -99,11 +102,22 @@ impl snapshot_server::Snapshot for Service {
 
 async fn first_message(ups: &mut Streaming<Up>) -> Result<Subscribe, Status> {
     match ups.message().await?.and_then(|up| up.kind) {
-        Some(up::Kind::Subscribe(subscribe)) => Ok(subscribe),
+        Some(up::Kind::Subscribe(subscribe)) => bounded(subscribe),
         _ => Err(Status::invalid_argument(
             "the first message must be Subscribe",
         )),
     }
+}
+
+/// A subscription is kept as long as its stream, and its gateway's name is logged.
+fn bounded(subscribe: Subscribe) -> Result<Subscribe, Status> {
+    let names = subscribe.pools.iter().chain([&subscribe.gateway]);
+    if subscribe.pools.len() > MAX_POOLS || names.into_iter().any(|n| n.len() > MAX_NAME_BYTES) {
+        return Err(Status::invalid_argument(format!(
+            "Subscribe has at most {MAX_POOLS} pools, and names of at most {MAX_NAME_BYTES} bytes"
+        )));
+    }
+    Ok(subscribe)
 }
 
 /// Hands on what the gateway says until it stops; gives the status that the stream ends with.
@@ -188,5 +202,24 @@ struct Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.ingest.closed(self.id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_subscription_is_bounded() {
+        let subscribe = |pools: usize, name: usize| Subscribe {
+            pools: vec!["p".repeat(name); pools],
+            gateway: "g".repeat(name),
+            ..Subscribe::default()
+        };
+        assert!(bounded(subscribe(MAX_POOLS, MAX_NAME_BYTES)).is_ok());
+        for (pools, name) in [(MAX_POOLS + 1, 1), (0, MAX_NAME_BYTES + 1)] {
+            let status = bounded(subscribe(pools, name)).unwrap_err();
+            assert_eq!(status.code(), tonic::Code::InvalidArgument);
+        }
     }
 }

@@ -9,8 +9,10 @@ use indicatif::{ProgressBar, ProgressStyle};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::Failure;
-use crate::demo::compare::{Event, MODEL, Options, System, compare};
+use crate::demo::compare::{DemoError, Event, MODEL, Options, System, compare};
+use crate::demo::envoy::EnvoyError;
 use crate::demo::load::Outcome;
+use crate::demo::process::ProcessError;
 use crate::demo::report::Report;
 
 /// Policies in the order they run; the last one stays with `--keep`.
@@ -57,7 +59,7 @@ pub enum Format {
 /// Runs the command.
 ///
 /// # Errors
-/// A part is missing or does not start, or the user interrupts (exit code 130).
+/// A part is missing or does not start, or the user interrupts before there is a result (exit code 130).
 pub fn run(args: &Args) -> Result<(), Failure> {
     let options = Options {
         binary: std::env::current_exe().context("cannot find this program's own file")?,
@@ -68,16 +70,39 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()?;
-    // Whatever is running is owned by the future that is dropped here.
     runtime.block_on(async {
-        tokio::select! {
-            result = whole(&options, args) => Ok(result?),
+        let display = Display::new();
+        // Whatever is running is owned by the future that is dropped here.
+        let (report, system) = tokio::select! {
+            result = compare(&options, &POLICIES, |event| display.show(&event)) => result.map_err(failure)?,
             signal = interrupted() => {
                 signal?;
-                Err(Failure { error: anyhow!("interrupted"), hint: None, code: INTERRUPTED })
+                return Err(Failure { error: anyhow!("interrupted"), hint: None, code: INTERRUPTED });
             }
+        };
+        print(&report, args.format)?;
+        if let Some(system) = system {
+            if args.keep {
+                display.say(&addresses(&system));
+                interrupted().await?;
+            }
+            system.stop().await;
         }
+        Ok(())
     })
+}
+
+/// Says what to do where Envoy can't be started; it is the one part that is not built here.
+fn failure(error: DemoError) -> Failure {
+    let is_missing = matches!(
+        &error,
+        DemoError::Envoy(EnvoyError::Process(ProcessError::Start { .. }))
+    );
+    let hint = "name an Envoy of 1.35 or later with --envoy or ENVOY_BIN; scripts/envoy.sh fetches one and prints its path";
+    Failure {
+        hint: is_missing.then(|| hint.to_owned()),
+        ..error.into()
+    }
 }
 
 fn existing(module: &Path) -> Result<PathBuf, Failure> {
@@ -100,19 +125,6 @@ async fn interrupted() -> anyhow::Result<()> {
         _ = terminate.recv() => {}
         _ = hangup.recv() => {}
     }
-    Ok(())
-}
-
-async fn whole(options: &Options, args: &Args) -> anyhow::Result<()> {
-    let display = Display::new();
-    let (report, system) = compare(options, &POLICIES, |event| display.show(&event)).await?;
-    print(&report, args.format)?;
-    let Some(system) = system else { return Ok(()) };
-    if args.keep {
-        display.say(&addresses(&system));
-        std::future::pending::<()>().await;
-    }
-    system.stop().await;
     Ok(())
 }
 

@@ -227,6 +227,11 @@ fn an_address_belongs_to_one_endpoint_unless_ranks_tell_them_apart() {
         error(&two("", ""))
             .contains("endpoints[2].address: \"[::1]:8000\" is also endpoints[1].address")
     );
+    let respelled = two("", "").replacen("[::1]:8000", "[::0:1]:08000", 1);
+    assert!(
+        error(&respelled)
+            .contains("endpoints[2].address: \"[::1]:8000\" is also endpoints[1].address")
+    );
     let config = parse(&two(", rank: 0", ", rank: 1")).unwrap();
     assert_eq!(config.endpoints[1].address.to_string(), "[::1]:8000");
     assert_eq!(config.endpoints[2].rank, Some(1));

@@ -19,7 +19,11 @@ const USUAL_BLOCK_TOKENS: u32 = 16;
 impl Ingest {
     pub(super) fn up(&mut self, stream: StreamId, message: proto::Up, now: Instant) {
         match message.kind {
-            Some(up::Kind::Usage(usage)) => self.gateways.used(stream, &usage, now),
+            Some(up::Kind::Usage(mut usage)) => {
+                let is_known = |id| self.endpoints.by_id(id).is_some();
+                usage.endpoints.retain(|usage| is_known(usage.endpoint));
+                self.gateways.used(stream, &usage, now);
+            }
             Some(up::Kind::Routed(routed)) => self.routed(stream, &routed, now),
             Some(up::Kind::Outcome(outcome)) => self.outcome(stream, &outcome),
             // A second Subscribe is refused where the stream is read; an unknown kind comes from a newer gateway.

@@ -23,6 +23,12 @@ const RECONNECT_MAX_MS: i32 = 2_000;
 /// A peer that answers no heartbeat for this long is disconnected: finds half-open connections.
 const HEARTBEAT_MS: i32 = 5_000;
 const HEARTBEAT_TIMEOUT_MS: i32 = 15_000;
+/// How the monitor tells of a connection that turned out to be no peer; its end is told right after.
+const HANDSHAKES_FAILED: [zmq::SocketEvent; 3] = [
+    zmq::SocketEvent::HANDSHAKE_FAILED_NO_DETAIL,
+    zmq::SocketEvent::HANDSHAKE_FAILED_PROTOCOL,
+    zmq::SocketEvent::HANDSHAKE_FAILED_AUTH,
+];
 
 pub(super) struct Link {
     id: SourceId,
@@ -30,6 +36,8 @@ pub(super) struct Link {
     monitor: zmq::Socket,
     binds: bool,
     peers: u32,
+    /// Connections that failed their handshake and whose end has not been told yet: anybody can reach a bound socket.
+    strangers: u32,
     replay_address: Option<String>,
     replay: ReplayState,
     quota: Arc<Semaphore>,
@@ -80,8 +88,11 @@ impl Link {
             live.set_ipv6(address.contains('['))?;
             live.set_subscribe(source.events.topic.as_bytes())?;
             let monitor_address = format!("inproc://monitor-{}", source.id.0);
-            let events = i32::from(zmq::SocketEvent::HANDSHAKE_SUCCEEDED.to_raw())
-                | i32::from(zmq::SocketEvent::DISCONNECTED.to_raw());
+            let events = HANDSHAKES_FAILED.into_iter().chain([
+                zmq::SocketEvent::HANDSHAKE_SUCCEEDED,
+                zmq::SocketEvent::DISCONNECTED,
+            ]);
+            let events = events.fold(0, |all, event| all | i32::from(event.to_raw()));
             live.monitor(&monitor_address, events)?;
             let monitor = context.socket(zmq::PAIR)?;
             monitor.set_linger(0)?;
@@ -103,6 +114,7 @@ impl Link {
             monitor,
             binds,
             peers: 0,
+            strangers: 0,
             replay_address: source.events.replay.clone(),
             replay: ReplayState::None,
             quota: Arc::new(Semaphore::new(SOURCE_QUOTA)),
@@ -199,12 +211,21 @@ impl Link {
                 continue;
             };
             let before = self.peers;
-            match u16::from_ne_bytes(*number) {
-                n if n == zmq::SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() => self.peers += 1,
-                n if n == zmq::SocketEvent::DISCONNECTED.to_raw() => {
-                    self.peers = self.peers.saturating_sub(1);
-                }
-                _ => {}
+            let number = u16::from_ne_bytes(*number);
+            if number == zmq::SocketEvent::HANDSHAKE_SUCCEEDED.to_raw() {
+                self.peers += 1;
+            } else if HANDSHAKES_FAILED
+                .map(zmq::SocketEvent::to_raw)
+                .contains(&number)
+            {
+                self.strangers += 1;
+            } else if number == zmq::SocketEvent::DISCONNECTED.to_raw() {
+                let left = if self.strangers > 0 {
+                    &mut self.strangers
+                } else {
+                    &mut self.peers
+                };
+                *left = left.saturating_sub(1);
             }
             if self.peers > before {
                 slot.send(Update::Connected(self.id));

@@ -51,6 +51,16 @@ fn good() -> String {
 }
 
 #[test]
+fn a_demo_without_envoy_says_where_to_get_one() {
+    let (_folder, file) = folder("");
+    let (code, stdout, stderr) = run(&["demo", "--filter", &file, "--envoy", "/no/envoy"]);
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    let end = "cannot start envoy (/no/envoy)\n  because: No such file or directory (os error 2)\nhint: name an Envoy";
+    assert!(stderr.contains(end), "{stderr}");
+    assert!(stderr.contains("scripts/envoy.sh"), "{stderr}");
+}
+
+#[test]
 fn wrong_arguments_exit_with_2_and_help_has_examples() {
     let (code, stdout, stderr) = run(&["serve"]);
     assert_eq!((code, stdout.as_str()), (Some(2), ""));

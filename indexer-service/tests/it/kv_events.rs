@@ -1,5 +1,7 @@
 //! The subscriber against publishers on real libzmq.
 
+use std::io::Write;
+
 use prefixway::config::{Events, Publisher as PublisherAt};
 use prefixway::kv_events::{Batch, ReplayRequest, SOURCE_QUOTA, Source, Subscriber, Update};
 use prefixway_core::index::SourceId;
@@ -95,6 +97,36 @@ async fn batches_arrive_in_order_and_a_restarted_publisher_is_found_again() {
     fixture.live(&mut publisher).await;
     publisher.publish(b"reborn");
     assert_eq!(fixture.batch().await.2, b"reborn");
+}
+
+#[tokio::test]
+async fn strangers_on_a_bound_socket_do_not_end_the_publisher() {
+    let bound = Source {
+        id: SourceId(0),
+        events: Events {
+            publisher: PublisherAt::Bind("tcp://127.0.0.1:*".to_owned()),
+            replay: None,
+            topic: String::new(),
+        },
+    };
+    let mut fixture = subscribe(&[bound], 1024);
+    let events = fixture.subscriber.bound_address(SourceId(0)).unwrap();
+    let address = events.trim_start_matches("tcp://").to_owned();
+    let mut publisher = Publisher::connect(events);
+    fixture.live(&mut publisher).await;
+    // A port scan, a health check of the wrong kind, a peer that breaks off its greeting.
+    for greeting in [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0xff; 40], b"\xff"] {
+        let mut stranger = std::net::TcpStream::connect(&address).unwrap();
+        stranger.write_all(greeting).unwrap();
+    }
+    let updates = &mut fixture.updates;
+    let quiet = std::time::Duration::from_millis(500);
+    while let Ok(Some(update)) = timeout(quiet, updates.recv()).await {
+        assert!(matches!(update, Update::Batch(_)), "{update:?}");
+    }
+    drop(publisher);
+    let update = fixture.next().await;
+    assert!(matches!(update, Update::Disconnected(_)), "{update:?}");
 }
 
 #[tokio::test]

@@ -199,7 +199,8 @@ impl Member {
             Update::Delta(delta) => changed.deltas.push(delta),
             Update::Policy(_) => changed.has_policy = true,
             Update::Ack(seq) => self.upstream.ack(seq),
-            Update::Endpoints(_) | Update::Load(_) | Update::None | Update::Resumed => {}
+            Update::Endpoints(_) => self.upstream.forget_usage(),
+            Update::Load(_) | Update::None | Update::Resumed => {}
         }
         Ok(changed)
     }
@@ -297,7 +298,10 @@ impl Member {
                 self.on_closed(now_ms);
             }
             Stream::Open(_) if leader.is_live() => {
-                actions.extend(self.upstream.poll(now_ms).into_iter().map(Action::Send));
+                let endpoints = &self.info.endpoints;
+                let id_of = |key| Some(endpoints.list().get(endpoints.place_of(key)?)?.id.0);
+                let messages = self.upstream.poll(now_ms, id_of);
+                actions.extend(messages.into_iter().map(Action::Send));
             }
             Stream::ClosedUntil(_) | Stream::Open(_) => {}
         }

@@ -2,7 +2,11 @@
 
 use std::collections::VecDeque;
 
-use crate::proto::{self, up::Kind};
+use super::record::Body;
+use crate::{
+    proto::{self, up::Kind},
+    snapshot::EndpointKey,
+};
 
 /// Most messages that are sent and not acknowledged.
 pub const MAX_UNACKED: u64 = 1_024;
@@ -19,7 +23,8 @@ pub const USAGE_REPEAT_MS: u64 = 1_000;
 /// Numbers and paces the messages of one stream after another.
 #[derive(Debug, Default)]
 pub struct Upstream {
-    waiting: VecDeque<Kind>,
+    /// By the endpoint's key: an indexer that started anew may know it by another id.
+    waiting: VecDeque<(EndpointKey, Body)>,
     usage: Option<proto::Usage>,
     sent_usage: Option<(u64, proto::Usage)>,
     seq: u64,
@@ -35,11 +40,11 @@ impl Upstream {
     }
 
     /// Adds a decision or an outcome.
-    pub fn push(&mut self, kind: Kind) {
+    pub fn push(&mut self, endpoint: EndpointKey, body: Body) {
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.pop_front();
         }
-        self.waiting.push_back(kind);
+        self.waiting.push_back((endpoint, body));
     }
 
     /// Says what the gateway has in flight now; the newest is sent.
@@ -47,13 +52,22 @@ impl Upstream {
         self.usage = Some(usage);
     }
 
+    /// Endpoints have other ids from now on.
+    pub fn forget_usage(&mut self) {
+        self.usage = None;
+    }
+
     /// The indexer took messages up to `seq`.
     pub fn ack(&mut self, seq: u64) {
         self.acked = self.acked.max(seq.min(self.seq));
     }
 
-    /// Messages to send now, in order.
-    pub fn poll(&mut self, now_ms: u64) -> Vec<proto::Up> {
+    /// Messages to send now, in order; what is said of endpoints without an id is left out.
+    pub fn poll(
+        &mut self,
+        now_ms: u64,
+        id_of: impl Fn(EndpointKey) -> Option<u32>,
+    ) -> Vec<proto::Up> {
         let mut messages = Vec::new();
         if let Some(usage) = self
             .usage
@@ -64,8 +78,16 @@ impl Upstream {
             messages.push(self.number(Kind::Usage(usage)));
         }
         while self.has_room()
-            && let Some(kind) = self.waiting.pop_front()
+            && let Some((key, body)) = self.waiting.pop_front()
         {
+            let Some(endpoint) = id_of(key) else { continue };
+            let kind = match body {
+                Body::Routed(routed) => Kind::Routed(proto::Routed { endpoint, ..routed }),
+                Body::Outcome(outcome) => Kind::Outcome(proto::Outcome {
+                    endpoint,
+                    ..outcome
+                }),
+            };
             messages.push(self.number(kind));
         }
         messages
@@ -99,6 +121,10 @@ fn is_due(sent: Option<&(u64, proto::Usage)>, usage: &proto::Usage, now_ms: u64)
 mod tests {
     use super::*;
 
+    fn id_of(key: EndpointKey) -> Option<u32> {
+        u32::try_from(key.0).ok()
+    }
+
     fn usage(in_flight: u32) -> proto::Usage {
         proto::Usage {
             endpoints: vec![proto::EndpointUsage {
@@ -115,33 +141,43 @@ mod tests {
         let mut sent = Vec::new();
         for (now_ms, in_flight) in [(0, 1), (10, 2), (50, 2), (60, 2), (1_049, 2), (1_050, 2)] {
             upstream.set_usage(usage(in_flight));
-            sent.extend(upstream.poll(now_ms).into_iter().map(|up| (now_ms, up.seq)));
+            sent.extend(
+                upstream
+                    .poll(now_ms, id_of)
+                    .into_iter()
+                    .map(|up| (now_ms, up.seq)),
+            );
         }
         assert_eq!(sent, [(0, 1), (50, 2), (1_050, 3)]);
         upstream.restart();
         upstream.set_usage(usage(2));
-        assert_eq!(upstream.poll(1_051).len(), 1);
+        assert_eq!(upstream.poll(1_051, id_of).len(), 1);
     }
 
     #[test]
     fn the_unacknowledged_window_is_bounded_and_so_is_the_queue() {
         let mut upstream = Upstream::default();
         for request in 0..5_000 {
-            upstream.push(Kind::Routed(proto::Routed {
+            let routed = proto::Routed {
                 request,
                 ..proto::Routed::default()
-            }));
+            };
+            upstream.push(EndpointKey(1), Body::Routed(routed));
         }
-        let first = upstream.poll(0);
+        let first = upstream.poll(0, id_of);
         assert_eq!(first.len() as u64, MAX_UNACKED);
         assert!(matches!(&first[0].kind, Some(Kind::Routed(routed)) if routed.request == 904));
-        assert!(upstream.poll(0).is_empty());
+        assert!(upstream.poll(0, id_of).is_empty());
         upstream.ack(10);
         assert_eq!(
-            upstream.poll(0).iter().map(|up| up.seq).collect::<Vec<_>>(),
+            upstream
+                .poll(0, id_of)
+                .iter()
+                .map(|up| up.seq)
+                .collect::<Vec<_>>(),
             (1_025..=1_034).collect::<Vec<_>>()
         );
         upstream.ack(u64::MAX);
-        assert_eq!(upstream.poll(0).len() as u64, MAX_UNACKED);
+        assert_eq!(upstream.poll(0, id_of).len() as u64, MAX_UNACKED);
     }
 }

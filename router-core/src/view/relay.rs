@@ -8,7 +8,7 @@ use crate::{
         RequestId, Usage,
         speculation::{DEFAULT_TTL_MS, Origin, ttl_ms},
     },
-    proto::{self, up},
+    proto,
     rung::rungs,
     schedule::DEFAULT_PREFILL_TOKENS_PER_S,
     shared::{
@@ -132,24 +132,9 @@ impl RoutingView {
         else {
             return;
         };
-        let endpoints = &member.info().endpoints;
-        let endpoint = endpoints
-            .place_of(message.endpoint)
-            .and_then(|place| endpoints.list().get(place));
-        let Some(id) = endpoint.map(|endpoint| endpoint.id.0) else {
-            return;
-        };
-        let kind = match &message.body {
-            Body::Routed(routed) => up::Kind::Routed(proto::Routed {
-                endpoint: id,
-                ..routed.clone()
-            }),
-            Body::Outcome(outcome) => up::Kind::Outcome(proto::Outcome {
-                endpoint: id,
-                ..*outcome
-            }),
-        };
-        member.upstream().push(kind);
+        member
+            .upstream()
+            .push(message.endpoint, message.body.clone());
     }
 
     /// Tells the indexer of each shard this VM leads what the proxy has in flight.

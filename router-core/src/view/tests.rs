@@ -37,6 +37,13 @@ fn endpoint(id: u32) -> proto::Endpoint {
     }
 }
 
+fn named((number, id): (u32, u32)) -> proto::Endpoint {
+    proto::Endpoint {
+        id,
+        ..endpoint(number)
+    }
+}
+
 fn policy() -> proto::Policy {
     let profile = proto::ModelProfile {
         id: "tiny".into(),
@@ -54,12 +61,24 @@ fn policy() -> proto::Policy {
     }
 }
 
+fn config(epoch: u64) -> PublisherConfig {
+    PublisherConfig {
+        epoch,
+        seed: SEED,
+        shard: "s".into(),
+        ring_deltas: 8,
+        max_bytes: 1 << 24,
+    }
+}
+
 struct Proxy {
     memory: Memory,
     vms: Vec<RoutingView>,
     streams: Vec<Option<VecDeque<proto::Down>>>,
     publisher: Publisher,
     sent: Vec<proto::Up>,
+    /// What the indexer calls `endpoint(1)`, `endpoint(2)`, `endpoint(3)`.
+    ids: [u32; 3],
     now_ms: u64,
 }
 
@@ -74,19 +93,13 @@ impl Proxy {
                 max_bytes: 1 << 24,
             })
         };
-        let config = PublisherConfig {
-            epoch: 1,
-            seed: SEED,
-            shard: "s".into(),
-            ring_deltas: 8,
-            max_bytes: 1 << 24,
-        };
         Self {
             memory: Memory::default(),
             vms: (1..=vms).map(view).collect(),
             streams: (0..vms).map(|_| None).collect(),
-            publisher: Publisher::try_new(config).unwrap(),
+            publisher: Publisher::try_new(config(1)).unwrap(),
             sent: Vec::new(),
+            ids: [1, 2, 3],
             now_ms: 1_000,
         }
     }
@@ -104,7 +117,7 @@ impl Proxy {
                             let start = self.publisher.start(0, 0);
                             let endpoints = proto::Endpoints {
                                 revision: 1,
-                                endpoints: (1..=3).map(endpoint).collect(),
+                                endpoints: (1..).zip(self.ids).map(named).collect(),
                             };
                             let first = [
                                 start.hello,
@@ -374,6 +387,40 @@ fn a_failed_request_takes_its_expectation_back_everywhere() {
             proxy.decide(vm, Some(&prompt(5)), 1).reason,
             Reason::NoPrefix
         );
+    }
+}
+
+#[test]
+fn what_waited_for_a_new_indexer_names_endpoints_as_it_does() {
+    let mut proxy = Proxy::new(1);
+    proxy.run(20);
+    let decision = proxy.decide(0, Some(&prompt(5)), 1);
+    let chosen = decision.choices[0].key;
+    proxy.streams[0] = None;
+    proxy.vms[0].on_closed(0, proxy.now_ms);
+    proxy.commit(0, 1, &decision, &prompt(5));
+    proxy.sent.clear();
+    proxy.ids = [2, 3, 1];
+    proxy.publisher = Publisher::try_new(config(2)).unwrap();
+    proxy.run(40);
+
+    let name = (1..)
+        .zip(proxy.ids)
+        .find(|&of| EndpointKey::new(&named(of).address, None) == chosen)
+        .map(|(_, id)| id)
+        .unwrap();
+    let mut kinds = proxy.sent.iter().filter_map(|up| up.kind.as_ref());
+    assert!(
+        kinds.any(|kind| matches!(kind, up::Kind::Routed(routed) if routed.endpoint == name)),
+        "{:?}",
+        proxy.sent
+    );
+    let usages = proxy.sent.iter().filter_map(|up| match &up.kind {
+        Some(up::Kind::Usage(usage)) => Some(usage),
+        _ => None,
+    });
+    for usage in usages {
+        assert!(usage.endpoints.iter().all(|of| of.endpoint == name));
     }
 }
 

@@ -31,11 +31,13 @@ impl Checker {
             .map(|(i, endpoint)| {
                 let key = format!("endpoints[{i}]");
                 let address = self.endpoint_address(&key, &endpoint.address);
-                let spelled = match endpoint.rank {
-                    Some(rank) => format!("{} rank {rank}", endpoint.address),
-                    None => endpoint.address.clone(),
+                // By what it means: an address has several spellings.
+                let meant = address.map_or_else(|| endpoint.address.clone(), |a| a.to_string());
+                let meant = match endpoint.rank {
+                    Some(rank) => format!("{meant} rank {rank}"),
+                    None => meant,
                 };
-                self.unique(&mut addresses, &spelled, format!("{key}.address"));
+                self.unique(&mut addresses, &meant, format!("{key}.address"));
                 let model = self.endpoint_model(&key, endpoint, models);
                 let events = endpoint
                     .events
