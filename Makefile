@@ -34,7 +34,7 @@ demo: build ## Engines, indexer and Envoy on loopback, one workload, three polic
 .PHONY: test
 test: wasm ## Run every test: units, properties, the filter on wasmtime, the whole path in real Envoy
 	$(STEP) "tests (about ten minutes the first time)"
-	@ENVOY_BIN="$$(scripts/envoy.sh)" cargo test --locked --workspace
+	@ENVOY_BIN="$$(scripts/envoy.sh)" cargo test --locked --workspace --no-fail-fast
 
 .PHONY: lint
 lint: setup ## Format, clippy and documentation, all warnings are errors

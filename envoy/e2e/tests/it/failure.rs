@@ -1,15 +1,18 @@
 //! The indexer may fail at any time: requests never do.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use prefixway_e2e::rig::{chat_body, post};
+use prefixway::demo::process::wait_for;
+use prefixway_e2e::rig::{LIMIT, chat_body, post};
 use prefixway_e2e::{Pool, Rig};
 use tokio::task::JoinSet;
 
 use crate::system_prompt;
 
 const CHAT: &str = "/v1/chat/completions";
-/// Requests of the load during which the indexer is killed.
+/// Requests of the load, at least, in the middle of which the indexer is killed.
 const LOAD: usize = 1_000;
 /// Clients of that load.
 const CLIENTS: usize = 10;
@@ -53,36 +56,36 @@ async fn an_indexer_that_starts_late_is_taken_up() {
 async fn killing_the_indexer_costs_no_request_and_its_restart_brings_cached_routing_back() {
     let mut rig = Rig::start(Pool::Binding(4), "on").await.unwrap();
     let gateway = rig.envoy.http();
+    let answered = Arc::new(AtomicUsize::new(0));
+    // Clients go on until this many answers have come; the kill sets it to what is left.
+    let goal = Arc::new(AtomicUsize::new(usize::MAX));
     let mut load = JoinSet::new();
     for client in 0..CLIENTS {
+        let (answered, goal) = (Arc::clone(&answered), Arc::clone(&goal));
         load.spawn(async move {
             let http = reqwest::Client::new();
             let mut failures = Vec::new();
-            for number in 0..LOAD / CLIENTS {
-                let body = chat_body(&system_prompt(client), &format!("turn {number}"));
+            let mut turn = 0;
+            while answered.load(Ordering::SeqCst) < goal.load(Ordering::SeqCst) {
+                let body = chat_body(&system_prompt(client), &format!("turn {turn}"));
                 let answer = post(&http, gateway, CHAT, &body, &[]).await;
                 if let Err(error) = answer.and_then(prefixway_e2e::rig::Answer::success) {
                     failures.push(format!("{error:#}"));
                 }
+                answered.fetch_add(1, Ordering::SeqCst);
+                turn += 1;
             }
             failures
         });
     }
-    // In the middle of the load, seen by what Envoy has served.
-    prefixway::demo::process::wait_for(
-        "a third of the load",
-        prefixway_e2e::rig::LIMIT,
-        async || {
-            let served = rig.envoy.stats("cluster.engines.upstream_rq_total").await;
-            served
-                .iter()
-                .any(|(_, total)| *total >= LOAD as u64 / 3)
-                .then_some(())
-        },
-    )
+    let done = || answered.load(Ordering::SeqCst);
+    wait_for("half of the load", LIMIT, async || {
+        (done() >= LOAD / 2).then_some(())
+    })
     .await
     .unwrap();
     rig.kill_indexer().await;
+    goal.store(done() + LOAD / 2, Ordering::SeqCst);
     let failures: Vec<String> = load.join_all().await.into_iter().flatten().collect();
     assert_eq!(failures, Vec::<String>::new());
 

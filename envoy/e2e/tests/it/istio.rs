@@ -120,6 +120,15 @@ fn envoy_takes_the_patches_of_the_envoyfilter() {
     validate("envoyfilter.yaml", &format!("{gateway:#}"));
 }
 
+#[test]
+fn both_ways_protect_and_balance_alike() {
+    let filters = ["envoyfilter.yaml", "wasmplugin.yaml"].map(|file| resource(file, "EnvoyFilter"));
+    for kind in ["NETWORK_FILTER", "LISTENER", "CLUSTER"] {
+        let [envoyfilter, wasmplugin] = filters.each_ref().map(|filter| values(filter, kind));
+        assert_eq!(envoyfilter, wasmplugin, "{kind}");
+    }
+}
+
 /// The HTTP filter that istiod makes of a WasmPlugin: no `allow_on_headers_stop_iteration`, an empty `vm_id`.
 fn plugin(resource: &Value) -> Value {
     let spec = &resource["spec"];
