@@ -188,6 +188,21 @@ fn a_compressed_body_is_not_held() {
 }
 
 #[test]
+fn a_body_that_says_it_is_not_compressed_is_held() {
+    let mut rig = Rig::new();
+    for coding in ["identity", "Identity", ""] {
+        let headers = [
+            (":method", "POST"),
+            (":path", "/v1/chat/completions"),
+            ("content-encoding", coding),
+        ];
+        let outcome = rig.host.vm(1).request(&headers).chunk(&chat("a", 1)).end();
+        assert!(outcome.paused && outcome.forwarded, "{coding:?}");
+    }
+    rig.assert_healthy();
+}
+
+#[test]
 fn memory_that_runs_out_passes_the_request() {
     let mut rig = Rig::new();
     let used = rig.host.vm(1).memory_bytes();
