@@ -196,7 +196,7 @@ fn a_body_that_says_it_is_not_compressed_is_held() {
             (":path", "/v1/chat/completions"),
             ("content-encoding", coding),
         ];
-        let outcome = rig.host.vm(1).request(&headers).chunk(&chat("a", 1)).end();
+        let outcome = rig.host.vm(1).request(&headers).chunk(chat("a", 1)).end();
         assert!(outcome.paused && outcome.forwarded, "{coding:?}");
     }
     rig.assert_healthy();
