@@ -16,6 +16,7 @@
 
 mod api;
 mod canonical;
+mod dialect;
 mod error;
 mod json;
 mod messages;
@@ -33,6 +34,7 @@ mod value;
 
 pub use api::Api;
 pub use canonical::{Canonicalisation, LeadingSpace, Literal, NormalForm};
+pub use dialect::Dialect;
 pub use error::{BodyError, ProfileError, Unscorable};
 pub use json::{JsonError, JsonProblem, MAX_DEPTH, MAX_VALUES};
 pub use messages::ContentFormat;
