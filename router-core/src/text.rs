@@ -17,6 +17,7 @@
 mod api;
 mod canonical;
 mod error;
+mod form;
 mod json;
 mod messages;
 mod profile;
@@ -31,7 +32,7 @@ mod tokenizer_file;
 mod tools;
 mod value;
 
-pub use api::Api;
+pub use api::{Api, BodyFormat, ErrorStyle};
 pub use canonical::{Canonicalisation, LeadingSpace, Literal, NormalForm};
 pub use error::{BodyError, ProfileError, Unscorable};
 pub use json::{JsonError, JsonProblem, MAX_DEPTH, MAX_VALUES};
