@@ -18,6 +18,7 @@ mod api;
 mod canonical;
 mod dialect;
 mod error;
+mod form;
 mod json;
 mod messages;
 mod profile;
@@ -32,7 +33,7 @@ mod tokenizer_file;
 mod tools;
 mod value;
 
-pub use api::Api;
+pub use api::{Api, BodyFormat, ErrorStyle};
 pub use canonical::{Canonicalisation, LeadingSpace, Literal, NormalForm};
 pub use dialect::Dialect;
 pub use error::{BodyError, ProfileError, Unscorable};
