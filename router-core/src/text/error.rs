@@ -151,7 +151,7 @@ pub enum ProfileError {
     /// The tokenizer's class does something that can't be followed.
     #[error("tokenizer class {class:?} is not supported: {why}")]
     TokenizerClass {
-        /// Its name in tokenizer_config.json.
+        /// Its name in `tokenizer_config.json`.
         class: String,
         /// What it does.
         why: &'static str,

@@ -14,7 +14,7 @@ use super::tokenizer_file::{ModelConfig, TokenizerConfig, TokenizerFile};
 pub struct ModelFolder<'a> {
     /// Tokenizer and template.
     pub files: ModelFiles<'a>,
-    /// `config.json`; it tells the tokenizer's class and the renderer. Without it the class comes from tokenizer_config.json alone.
+    /// `config.json`; it tells the tokenizer's class and the renderer. Without it the class comes from `tokenizer_config.json` alone.
     pub config_json: Option<&'a str>,
     /// `chat_template.json`, the template of a multimodal model's processor, for requests without tools.
     pub processor_template_json: Option<&'a str>,

@@ -2,7 +2,7 @@
 //!
 //! Engines load tokenizers through transformers 5, whose classes fall into two kinds. One takes `tokenizer.json` as it stands. The
 //! other takes vocabulary and merges from it, and builds normalizer and pre-tokenizer anew: then the file's own are not in force.
-//! Which class it is follows from `tokenizer_class` in tokenizer_config.json and `model_type` in config.json.
+//! Which class it is follows from `tokenizer_class` in `tokenizer_config.json` and `model_type` in config.json.
 //!
 //! Every row here was read in transformers 5.16 to 5.19 (the releases that vLLM 0.32 allows) and checked by loading with 5.19.0.
 
@@ -30,14 +30,16 @@ pub(super) struct Rebuilt {
     pub(super) class: &'static str,
     /// How pieces spell bytes. A vocabulary of the other kind would lose most text.
     pub(super) spelling: Spelling,
+    /// Whether there is a normalizer at all.
+    pub(super) normalizes: bool,
     pub(super) normal_form: Option<NormalForm>,
     pub(super) leading_space: Option<LeadingSpace>,
     /// Another rule for spaces that other releases follow, where the files don't decide.
     pub(super) other_leading_space: Option<LeadingSpace>,
     pub(super) post: Post,
-    /// Special tokens that the class has where tokenizer_config.json names none.
+    /// Special tokens that the class has where `tokenizer_config.json` names none.
     pub(super) special_tokens: &'static [(&'static str, &'static str)],
-    /// Whether named special tokens lose the flags they have in tokenizer_config.json.
+    /// Whether named special tokens lose the flags they have in `tokenizer_config.json`.
     pub(super) plain_special_tokens: bool,
 }
 
@@ -52,7 +54,7 @@ pub(super) enum Post {
     Begin,
 }
 
-/// Model types whose tokenizer is `tokenizer.json` as it stands unless tokenizer_config.json names the registered class itself.
+/// Model types whose tokenizer is `tokenizer.json` as it stands unless `tokenizer_config.json` names the registered class itself.
 /// Mistral's are registered with Mistral's own tokenizer, which vLLM switches off for its `hf` tokenizer mode.
 const TAKEN_AS_FILE: [&str; 83] = [
     "arctic",
@@ -149,7 +151,7 @@ const TAKEN_AS_FILE_BY_VLLM: [&str; 5] = [
     "unlimited_ocr",
 ];
 
-/// Model types whose published tokenizer_config.json names a wrong class; the second is taken.
+/// Model types whose published `tokenizer_config.json` names a wrong class; the second is taken.
 const CORRECTED: [(&str, &str); 6] = [
     ("hyperclovax_vision_v2", "GPT2Tokenizer"),
     ("qwen2", "Qwen2Tokenizer"),
@@ -159,7 +161,7 @@ const CORRECTED: [(&str, &str); 6] = [
     ("qwen4_exp", "Qwen3_5Tokenizer"),
 ];
 
-/// The class of a model type, used where tokenizer_config.json names none.
+/// The class of a model type, used where `tokenizer_config.json` names none.
 fn registered(model_type: &str) -> Option<&'static str> {
     Some(match model_type {
         "gemma" | "gemma2" | "gemma3" | "gemma3_text" | "gemma3n" | "gemma3n_text"
@@ -220,8 +222,16 @@ pub(super) fn pipeline(model: &ModelConfig, config: &TokenizerConfig) -> Pipelin
     of_class(class, model, config)
 }
 
+/// Classes that put `add_prefix_space`'s space before each word.
+const SPACE_BEFORE_WORDS: [&str; 3] = ["CohereTokenizer", "Qwen2Tokenizer", "Qwen3_5Tokenizer"];
+
 /// What a class does, by its name without `Fast`. A name that transformers does not know stands for the generic class.
 fn of_class(class: &str, model: &ModelConfig, config: &TokenizerConfig) -> Pipeline {
+    if config.add_prefix_space == Some(true) && SPACE_BEFORE_WORDS.contains(&class) {
+        return Pipeline::Unknown {
+            why: "with add_prefix_space it puts spaces inside of text",
+        };
+    }
     let rebuilt = match class {
         "LlamaTokenizer" => llama(model, config),
         "CodeLlamaTokenizer" => code_llama(config),
@@ -306,6 +316,7 @@ fn llama(model: &ModelConfig, config: &TokenizerConfig) -> Rebuilt {
     Rebuilt {
         class: "LlamaTokenizer",
         spelling: Spelling::SentencePiece,
+        normalizes: false,
         normal_form: None,
         leading_space,
         other_leading_space,
@@ -319,6 +330,7 @@ fn code_llama(config: &TokenizerConfig) -> Rebuilt {
     Rebuilt {
         class: "CodeLlamaTokenizer",
         spelling: Spelling::SentencePiece,
+        normalizes: false,
         normal_form: None,
         leading_space: (config.add_prefix_space != Some(false))
             .then_some(LeadingSpace::FirstUnlessPresent),
@@ -332,6 +344,7 @@ fn code_llama(config: &TokenizerConfig) -> Rebuilt {
 const GEMMA: Rebuilt = Rebuilt {
     class: "GemmaTokenizer",
     spelling: Spelling::SentencePiece,
+    normalizes: true,
     normal_form: None,
     leading_space: None,
     other_leading_space: None,
@@ -349,6 +362,7 @@ fn byte_level(
     Rebuilt {
         class,
         spelling: Spelling::ByteLevel,
+        normalizes: normal_form.is_some(),
         normal_form,
         leading_space: (config.add_prefix_space == Some(true))
             .then_some(LeadingSpace::UnlessPresent),

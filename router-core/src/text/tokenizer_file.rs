@@ -153,7 +153,7 @@ pub(super) struct TokenizerConfig {
     rest: BTreeMap<String, Value>,
 }
 
-/// An added token as tokenizer_config.json has it.
+/// An added token as `tokenizer_config.json` has it.
 #[derive(Clone, Debug, Deserialize)]
 #[expect(
     clippy::struct_excessive_bools,

@@ -23,7 +23,7 @@ impl Canonicalisation {
         let has_normalizer = if let Some(rebuilt) = tokenizer.rebuilt {
             rules.normal_form = rebuilt.normal_form;
             rules.leading_space = rebuilt.leading_space;
-            rebuilt.normal_form.is_some()
+            rebuilt.normalizes
         } else {
             let normalizer = steps(&tokenizer.file.normalizer, "normalizers");
             for step in &normalizer {
