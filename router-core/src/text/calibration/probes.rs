@@ -85,7 +85,8 @@ fn prompt(name: &'static str, text: &str, add_special_tokens: bool) -> Probe {
     }
 }
 
-/// Chats, by what is special about them; a template may refuse some.
+/// Chats, by what is special about them; a template may refuse some. vLLM prepares them for `/tokenize` as for a chat completion, except that
+/// it renames `reasoning_content` only there: so the newer name is used.
 const CHATS: [(&str, &str); 9] = [
     (
         "one message",
@@ -113,7 +114,7 @@ const CHATS: [(&str, &str); 9] = [
     ),
     (
         "reasoning",
-        r#""messages":[{"role":"user","content":"1+1"},{"role":"assistant","reasoning_content":"It is 2.","content":"<think>\nso\n</think>\n\n2"},{"role":"user","content":"and now?"}]"#,
+        r#""messages":[{"role":"user","content":"1+1"},{"role":"assistant","reasoning":"It is 2.","content":"<think>\nso\n</think>\n\n2"},{"role":"user","content":"and now?"}]"#,
     ),
     (
         "thinking switched off",
