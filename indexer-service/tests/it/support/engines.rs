@@ -1,5 +1,6 @@
 //! Simulated engines and the folders that they and the indexer read.
 
+use std::fmt::Write;
 use std::path::Path;
 
 use prefixway_engine_sim::{Engine, EngineConfig, Timing};
@@ -69,7 +70,8 @@ pub(crate) fn settings(folder: &Path, more: &str, engines: &[&Engine]) -> String
         folder.display()
     );
     for engine in engines {
-        text += &format!(
+        let _ = write!(
+            text,
             "\n- {{address: '{}', model: tiny, events: {{connect: '{}', replay: '{}'}}}}",
             engine.http_addr(),
             engine.events_endpoint().unwrap(),
