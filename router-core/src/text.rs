@@ -31,6 +31,7 @@ mod tojson;
 mod token_bytes;
 mod tokenizer_file;
 mod tools;
+mod translate;
 mod value;
 
 pub use api::{Api, BodyFormat, ErrorStyle};
