@@ -12,4 +12,6 @@ mod captures;
 mod cases;
 mod hostile;
 mod inputs;
+mod media;
+mod spelling;
 mod translate;
