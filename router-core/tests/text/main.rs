@@ -14,4 +14,5 @@ mod hostile;
 mod inputs;
 mod media;
 mod spelling;
+mod tokenizer_classes;
 mod translate;
