@@ -10,6 +10,7 @@
 
 mod captures;
 mod cases;
+mod documentation;
 mod hostile;
 mod inputs;
 mod media;
