@@ -1,5 +1,7 @@
 //! How a body is spelled doesn't change its prompt.
 
+use std::fmt::Write;
+
 use prefixway_core::text::{Api, LocalTime, Prompt, Unscorable, parse};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
@@ -83,7 +85,7 @@ fn spell_text(text: &str, choices: &mut Choices, out: &mut String) {
         if letter < ' ' || matches!(letter, '"' | '\\') || choices.below(6) == 0 {
             let mut units = [0; 2];
             for unit in letter.encode_utf16(&mut units) {
-                out.push_str(&format!("\\u{unit:04x}"));
+                write!(out, "\\u{unit:04x}").unwrap();
             }
         } else {
             out.push(letter);
