@@ -294,7 +294,7 @@ fn contradicting_content_is_not_counted() {
     assert_eq!(index.stats().counters.conflicts, 1);
     assert_eq!(rung(&index, &[4, 5, 6, 7]), None);
     assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((4, vec![GPU])));
-    assert_eq!(index.stats().nodes, 2);
+    assert_eq!(index.stats().blocks, 1);
 }
 
 #[test]
@@ -376,7 +376,9 @@ fn model_without_vocabulary_publishes_nothing_but_counts() {
     apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));
     assert!(all(&index).is_empty());
     assert_eq!(
-        index.exact_tokens(scope("", ""), &[0, 1, 2, 3], 4, |_| Vec::new()),
+        index.exact_tokens(scope_in(Space::Token, "", ""), &[0, 1, 2, 3], 4, |_| {
+            Vec::new()
+        }),
         [(GPU, 4)].into()
     );
 }
