@@ -4,6 +4,13 @@
 //! its oldest conversations, tail first, one hash an event. System prompts and adapters change all the time, so that prefixes come and
 //! go as well. `SOAK_OPS` says how many stores and removals there are to be; 50 million are what 32 busy engines do in an hour.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    reason = "a test may stop at a mistake, and says what it saw"
+)]
+
 use prefixway_core::endpoint::HolderId;
 use prefixway_core::event::{EngineHash, Event, Removed, Stored};
 use prefixway_core::hash::Seed;
@@ -89,7 +96,9 @@ impl Soak {
     fn store(&mut self, source: u32, parent: Option<u64>, hashes: &[u64], content: u64) {
         let tokens = Self::tokens(content, hashes.len());
         let hashes: Vec<EngineHash> = hashes.iter().copied().map(EngineHash).collect();
-        let adapter = (content % 7 == 0).then(|| format!("adapter-{}", self.turn / 4096));
+        let adapter = content
+            .is_multiple_of(7)
+            .then(|| format!("adapter-{}", self.turn / 4096));
         let event = Event::Stored(Stored {
             hashes: &hashes,
             parent: parent.map(EngineHash),

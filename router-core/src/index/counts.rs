@@ -122,7 +122,7 @@ impl Counts {
         several.or_else(|| (!self.is_empty()).then_some(self.key))
     }
 
-    fn pairs<'l>(self, lists: &'l Lists) -> &'l [(u32, u32)] {
+    fn pairs(self, lists: &Lists) -> &[(u32, u32)] {
         if self.key == SEVERAL {
             &lists.lists[self.count]
         } else {
@@ -131,7 +131,7 @@ impl Counts {
     }
 
     /// Keys in ascending order.
-    pub(super) fn keys<'l>(self, lists: &'l Lists) -> impl Iterator<Item = u32> + use<'l> {
+    pub(super) fn keys(self, lists: &Lists) -> impl Iterator<Item = u32> {
         let one = (self.key != SEVERAL && self.count > 0).then_some(self.key);
         one.into_iter()
             .chain(self.pairs(lists).iter().map(|pair| pair.0))
