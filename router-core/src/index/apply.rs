@@ -249,7 +249,10 @@ impl Apply<'_> {
         }
         let id = match found {
             Found::Known(id) => id,
-            Found::Unknown(position, dead) => self.source.add(mixed, (position, dead), self.store),
+            Found::Unknown(position, dead) => {
+                self.source
+                    .add(mixed, (position, dead), place.block, self.store)
+            }
         };
         self.source.set_chain(id, &place.chain, self.store);
         let chain = &place.chain;

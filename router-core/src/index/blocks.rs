@@ -7,8 +7,8 @@
 //!  limits   bit per limiting group                       once an engine has several KV cache groups
 //! ```
 //!
-//! A source fills its pages in order, so a chain lies in consecutive slots, and most children are their parent's next slot. Freed slots
-//! of a page are used again last in, first out; a page without blocks goes back to all sources.
+//! A block is put into the slot after its parent's if that is free, so that most of a chain lies in consecutive slots, and which block is
+//! the child of which need not be kept. A page without blocks goes back to all sources.
 
 use super::slab::{NONE, make_room};
 use crate::endpoint::Tier;
@@ -16,8 +16,6 @@ use core::ops;
 
 /// Slots of a page.
 const PAGE: u32 = 64;
-/// No free slot in a page.
-const FULL: u8 = u8::MAX;
 /// No tier.
 pub(super) const NO_LEVEL: u8 = 3;
 /// Copies of a tier that are counted in the block itself; from here on the source's table says how many there are.
@@ -39,7 +37,7 @@ const TOUCHED: u32 = 16;
 pub(super) struct Block {
     /// Hash of everything from the start of the prompt to the block's last whole chunk of token ids: its identity.
     pub(super) chain: u64,
-    /// Block above, `NONE` for the first of a prompt. The next free slot of the page while the slot is free.
+    /// Block above, `NONE` for the first of a prompt.
     pub(super) parent: u32,
     /// Deepest token-space rung at or before the block's end, or `NONE`.
     pub(super) rung: u32,
@@ -253,21 +251,22 @@ impl Text {
 #[derive(Clone, Copy, Debug)]
 struct Page {
     owner: u32,
-    used: u8,
-    free: u8,
+    /// Whether the owner's list has it.
+    is_listed: bool,
+    /// A bit for each free slot.
+    free: u64,
 }
 
-/// Where a source's next blocks go: the rest of a new page, after its pages in which slots became free. Pages that went back since are
-/// dropped when they come up.
+/// A source's pages with free slots. Pages that filled up or went back since are dropped when they come up.
 #[derive(Debug, Default)]
-pub(super) struct OpenPages {
-    pages: Vec<u32>,
-    rest: ops::Range<u32>,
-}
+pub(super) struct OpenPages(Vec<u32>);
+
+/// Open pages that are looked at for the one with most room.
+const LOOKED_AT: usize = 8;
 
 impl OpenPages {
     pub(super) fn bytes(&self) -> usize {
-        self.pages.capacity() * 4
+        self.0.capacity() * 4
     }
 }
 
@@ -298,46 +297,60 @@ impl Blocks {
         self.len * each
     }
 
-    /// A slot for a block of `owner`, which counts as in use and must be written.
+    /// A slot for a block of `owner`, which counts as in use and must be written: the one after its parent's, if it is free.
     #[inline]
-    pub(super) fn allocate(&mut self, open: &mut OpenPages, owner: u32) -> u32 {
+    pub(super) fn allocate(&mut self, parent: u32, open: &mut OpenPages, owner: u32) -> u32 {
         self.len += 1;
-        if open.pages.is_empty()
-            && let Some(id) = open.rest.next()
+        let next = parent.wrapping_add(1);
+        if parent != NONE
+            && let Some(page) = self.pages.get_mut((next / PAGE) as usize)
+            && page.owner == owner
+            && page.free >> (next % PAGE) & 1 != 0
         {
-            return id;
+            page.free &= !(1 << (next % PAGE));
+            return next;
         }
-        self.allocate_again(open, owner)
+        self.allocate_anywhere(open, owner)
     }
 
-    fn allocate_again(&mut self, open: &mut OpenPages, owner: u32) -> u32 {
-        while let Some(&page) = open.pages.last() {
-            let state = &mut self.pages[page as usize];
-            if state.owner == owner && state.free != FULL {
-                let id = page * PAGE + u32::from(state.free);
-                state.free = self.slots[id as usize].parent as u8;
-                state.used += 1;
-                if state.free == FULL {
-                    open.pages.pop();
+    fn allocate_anywhere(&mut self, open: &mut OpenPages, owner: u32) -> u32 {
+        while let Some(&last) = open.0.last() {
+            let room = |&page: &u32| {
+                let state = &self.pages[page as usize];
+                if state.owner == owner {
+                    state.free.count_ones()
+                } else {
+                    0
                 }
-                return id;
+            };
+            let page = open
+                .0
+                .iter()
+                .rev()
+                .take(LOOKED_AT)
+                .copied()
+                .max_by_key(room);
+            if let Some(page) = page.filter(|page| room(page) > 0) {
+                let state = &mut self.pages[page as usize];
+                let slot = state.free.trailing_zeros();
+                state.free &= state.free - 1;
+                return page * PAGE + slot;
             }
-            open.pages.pop();
+            open.0.pop();
+            let state = &mut self.pages[last as usize];
+            state.is_listed &= state.owner != owner;
         }
-        if let Some(id) = open.rest.next() {
-            return id;
-        }
-        let first = self.take_page(owner) * PAGE;
-        open.rest = first + 1..first + PAGE;
-        first
+        let page = self.take_page(owner);
+        open.0.push(page);
+        page * PAGE
     }
 
+    /// A page of `owner` of which the first slot is taken.
     fn take_page(&mut self, owner: u32) -> u32 {
-        // All its slots count as used: those that nothing is in are the source's rest.
         let taken = Page {
             owner,
-            used: PAGE as u8,
-            free: FULL,
+            is_listed: true,
+            free: !1,
         };
         let page = self.free_pages.pop().unwrap_or_else(|| {
             let page = self.pages.len() as u32;
@@ -347,16 +360,7 @@ impl Blocks {
             page
         });
         self.pages[page as usize] = taken;
-        let first = (page * PAGE) as usize;
-        self.slots[first..first + PAGE as usize].fill(Block::FREE);
         page
-    }
-
-    /// Gives the rest of a source's page back.
-    pub(super) fn free_rest(&mut self, open: &mut OpenPages) {
-        for id in core::mem::take(&mut open.rest) {
-            self.free(id, open);
-        }
     }
 
     fn grow_columns(&mut self) {
@@ -400,17 +404,13 @@ impl Blocks {
     pub(super) fn free(&mut self, id: u32, open: &mut OpenPages) {
         let page = id / PAGE;
         let state = &mut self.pages[page as usize];
-        if state.free == FULL {
-            open.pages.push(page);
-        }
-        let block = &mut self.slots[id as usize];
-        block.parent = u32::from(state.free);
-        state.free = (id % PAGE) as u8;
-        state.used -= 1;
-        if state.used == 0 {
+        state.free |= 1 << (id % PAGE);
+        if state.free == u64::MAX {
             state.owner = NONE;
-            state.free = FULL;
             self.free_pages.push(page);
+        } else if !state.is_listed {
+            state.is_listed = true;
+            open.0.push(page);
         }
     }
 
@@ -486,14 +486,15 @@ mod tests {
     fn chains_lie_in_consecutive_slots_also_after_they_were_freed_from_the_tail() {
         let mut blocks = Blocks::default();
         let (mut of_one, mut of_two) = (OpenPages::default(), OpenPages::default());
+        let mut parent = NONE;
         let mut allocate = |blocks: &mut Blocks| -> Vec<u32> {
             (0..100)
                 .map(|_| {
-                    let other = blocks.allocate(&mut of_two, 2);
+                    let other = blocks.allocate(NONE, &mut of_two, 2);
                     blocks.write(other, Block::UNKNOWN);
-                    let id = blocks.allocate(&mut of_one, 1);
-                    blocks.write(id, Block::UNKNOWN);
-                    id
+                    parent = blocks.allocate(parent, &mut of_one, 1);
+                    blocks.write(parent, Block::UNKNOWN);
+                    parent
                 })
                 .collect()
         };
@@ -504,10 +505,15 @@ mod tests {
             blocks.kill(id);
             blocks.free(id, &mut of_one);
         }
-        blocks.free_rest(&mut of_one);
         let mut open = OpenPages::default();
         assert_eq!(blocks.len, 100);
-        let again: Vec<u32> = (0..100).map(|_| blocks.allocate(&mut open, 3)).collect();
+        let mut parent = NONE;
+        let again: Vec<u32> = (0..100)
+            .map(|_| {
+                parent = blocks.allocate(parent, &mut open, 3);
+                parent
+            })
+            .collect();
         let steps = again
             .windows(2)
             .filter(|pair| pair[1] == pair[0] + 1)

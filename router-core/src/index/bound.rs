@@ -71,11 +71,8 @@ impl Index {
             let parent = source.evict(block, &mut self.store);
             self.source_bytes = self.source_bytes + source.bytes() - bytes_before;
             self.counters.evicted_blocks += 1;
-            // An ancestor that was only kept for its descendants is gone with them.
-            if parent != NONE
-                && self.store.blocks[parent].is_in_use()
-                && Source::is_leaf(parent, &self.store)
-            {
+            // Ancestors that were only kept for their descendants are gone with them.
+            if parent != NONE && Source::is_leaf(parent, &self.store) {
                 let age = now.wrapping_sub(self.store.blocks[parent].touched());
                 leaves.push((age, id, parent));
             }

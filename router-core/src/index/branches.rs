@@ -2,76 +2,60 @@
 
 use hashbrown::{HashMap, HashSet};
 
-/// Children kept in a list; more are kept in a set.
-const FEW: usize = 16;
-
-#[derive(Debug)]
-enum Children {
-    Few(Vec<u32>),
-    Many(HashSet<u32>),
-}
-
-/// Parent → children. Only parents with such children are there.
+/// Parent → children. Most parents with such children have one: a chain that goes on in another page.
 #[derive(Debug, Default)]
 pub(super) struct Branches {
-    by_parent: HashMap<u32, Children>,
+    first: HashMap<u32, u32>,
+    others: HashMap<u32, HashSet<u32>>,
     children: usize,
 }
 
 impl Branches {
     /// Bytes in use, about.
     pub(super) fn bytes(&self) -> usize {
-        self.by_parent.len() * (size_of::<(u32, Children)>() + 8) + self.children * 8
+        const PER_FIRST: usize = size_of::<(u32, u32)>() + 4;
+        const PER_SET: usize = size_of::<(u32, HashSet<u32>)>() + 32;
+        self.first.len() * PER_FIRST
+            + self.others.len() * PER_SET
+            + (self.children - self.first.len()) * 8
     }
 
     pub(super) fn insert(&mut self, parent: u32, child: u32) {
         self.children += 1;
-        let children = self
-            .by_parent
-            .entry(parent)
-            .or_insert_with(|| Children::Few(Vec::with_capacity(1)));
-        match children {
-            Children::Few(few) if few.len() < FEW => few.push(child),
-            Children::Few(few) => {
-                *children = Children::Many(few.drain(..).chain([child]).collect());
-            }
-            Children::Many(many) => {
-                many.insert(child);
-            }
+        if let Some(first) = self.first.insert(parent, child) {
+            self.others.entry(parent).or_default().insert(first);
         }
     }
 
     /// Takes a child away; whether it was the last one.
     pub(super) fn remove(&mut self, parent: u32, child: u32) -> bool {
-        let Some(children) = self.by_parent.get_mut(&parent) else {
+        let Some(first) = self.first.get_mut(&parent) else {
             debug_assert!(false, "child of a parent without branches");
             return true;
         };
         self.children -= 1;
-        let is_last = match children {
-            Children::Few(few) => {
-                few.retain(|&other| other != child);
-                few.is_empty()
-            }
-            Children::Many(many) => {
-                many.remove(&child);
-                many.is_empty()
-            }
+        let Some(others) = self.others.get_mut(&parent) else {
+            self.first.remove(&parent);
+            return true;
         };
-        if is_last {
-            self.by_parent.remove(&parent);
+        if *first == child
+            && let Some(&other) = others.iter().next()
+        {
+            *first = other;
+            others.remove(&other);
+        } else {
+            others.remove(&child);
         }
-        is_last
+        if others.is_empty() {
+            self.others.remove(&parent);
+        }
+        false
     }
 
     /// Children of `parent`, in no order.
     pub(super) fn of(&self, parent: u32) -> impl Iterator<Item = u32> {
-        let (few, many) = match self.by_parent.get(&parent) {
-            Some(Children::Few(few)) => (few.as_slice(), None),
-            Some(Children::Many(many)) => (&[][..], Some(many)),
-            None => (&[][..], None),
-        };
-        few.iter().chain(many.into_iter().flatten()).copied()
+        let others = self.others.get(&parent).into_iter().flatten();
+        self.first.get(&parent).into_iter().chain(others).copied()
     }
 
     pub(super) fn clear(&mut self) {
@@ -84,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn children_come_and_go_beyond_what_a_list_holds() {
+    fn children_come_and_go() {
         let mut branches = Branches::default();
         for child in 0..40 {
             branches.insert(child % 2, child);

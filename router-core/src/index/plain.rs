@@ -92,7 +92,9 @@ impl Apply<'_> {
         let mut block = Block::plain(chain.hash, rung, chain.depth, tier, level);
         block.set_reaches(reaches);
         block.touch(self.now);
-        let id = self.source.add_written(mixed, position, block, self.store);
+        let id = self
+            .source
+            .add_written((mixed, position), block, place.block, self.store);
         if chain.tail_len() > 0 {
             self.source.keep_tail(id, chain, self.store);
         }

@@ -129,11 +129,12 @@ impl Source {
         (mixed, found)
     }
 
-    /// Makes the block of a label of which nothing is known.
+    /// Makes the block of a label of which nothing is known, close to its parent.
     pub(super) fn add(
         &mut self,
         mixed: Mixed,
         (position, dead): (Position, Option<u32>),
+        parent: u32,
         store: &mut Store,
     ) -> u32 {
         if let Some(id) = dead {
@@ -142,19 +143,19 @@ impl Source {
             store.blocks.write(id, Block::UNKNOWN);
             return id;
         }
-        self.add_written(mixed, position, Block::UNKNOWN, store)
+        self.add_written((mixed, position), Block::UNKNOWN, parent, store)
     }
 
-    /// Makes `block` of a label that is not there.
+    /// Makes `block` of a label that is not there, close to its parent.
     #[inline]
     pub(super) fn add_written(
         &mut self,
-        mixed: Mixed,
-        position: Position,
+        (mixed, position): (Mixed, Position),
         block: Block,
+        parent: u32,
         store: &mut Store,
     ) -> u32 {
-        let id = store.blocks.allocate(&mut self.open, self.number);
+        let id = store.blocks.allocate(parent, &mut self.open, self.number);
         store.blocks.write(id, block);
         self.labels.insert(position, mixed, id);
         id
@@ -163,7 +164,9 @@ impl Source {
     pub(super) fn find_or_add(&mut self, hash: EngineHash, store: &mut Store) -> u32 {
         match self.look_up(hash, store) {
             (_, Found::Known(id)) => id,
-            (mixed, Found::Unknown(position, dead)) => self.add(mixed, (position, dead), store),
+            (mixed, Found::Unknown(position, dead)) => {
+                self.add(mixed, (position, dead), NONE, store)
+            }
         }
     }
 
@@ -321,9 +324,8 @@ impl Source {
         true
     }
 
-    /// Drops all copies of a block that has no children. Gives its parent.
+    /// Drops all copies of a block that has no children. Gives the ancestor that is still there.
     pub(super) fn evict(&mut self, id: u32, store: &mut Store) -> u32 {
-        let parent = store.blocks[id].parent;
         for tier in Tier::ALL {
             self.set_main_count(id, tier, 0, store);
         }
@@ -334,19 +336,19 @@ impl Source {
                 self.counts.remove(&(id, slot, tier));
             }
         }
-        self.forget_unused(id, None, store);
         self.is_partial = true;
-        parent
+        self.forget_unused(id, None, store)
     }
 
     /// Forgets a block without copies and children, and then its ancestors likewise. `label` is where its label is, if that is known.
-    fn forget_unused(&mut self, id: u32, label: Option<Position>, store: &mut Store) {
+    /// Gives the first one that is still needed.
+    fn forget_unused(&mut self, id: u32, label: Option<Position>, store: &mut Store) -> u32 {
         let mut label = label;
         let mut at = id;
         while at != NONE {
             let block = store.blocks[at];
             if !Self::is_unused(at, store) {
-                return;
+                break;
             }
             if block.is_placed() {
                 self.give_up(at, store);
@@ -362,6 +364,7 @@ impl Source {
             }
             at = block.parent;
         }
+        at
     }
 
     fn drop_tail(&mut self, id: u32, store: &mut Store) {
@@ -406,7 +409,6 @@ impl Source {
             }
             store.blocks.free(id, &mut self.open);
         }
-        store.blocks.free_rest(&mut self.open);
         self.labels.clear();
         self.open = OpenPages::default();
         self.branches.clear();
