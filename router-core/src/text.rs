@@ -17,6 +17,7 @@
 mod api;
 mod canonical;
 mod dialect;
+pub mod encoding;
 mod engine_renderer;
 mod error;
 mod form;
