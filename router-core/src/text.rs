@@ -15,6 +15,7 @@
 //! [`MAX_PROMPT_BYTES`].
 
 mod api;
+pub mod calibration;
 mod canonical;
 mod dialect;
 pub mod encoding;
@@ -22,6 +23,7 @@ mod engine_renderer;
 mod error;
 mod form;
 mod json;
+mod json_text;
 mod messages;
 mod model_folder;
 mod profile;
