@@ -33,8 +33,12 @@ pub enum DecodeError {
     TooLong,
 }
 
+/// What a `content-encoding` header lists, in order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Codings([Option<Coding>; MAX_CODINGS]);
+
 /// A way of coding.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Coding {
     Gzip,
     Deflate,
@@ -69,31 +73,53 @@ impl Coding {
     }
 }
 
-/// Undoes what a `content-encoding` header lists: `gzip`, `deflate` and `zstd`, in any letter case, one after the other.
-///
-/// A list that changes nothing gives the body itself. At most `max_bytes` come out of each step.
+impl Codings {
+    /// Reads a header: `gzip`, `deflate` and `zstd` in any letter case, and what changes nothing.
+    ///
+    /// # Errors
+    ///
+    /// A coding that isn't known, or more than four of them.
+    pub fn from_header(content_encoding: &str) -> Result<Self, DecodeError> {
+        let mut codings = Self::default();
+        let mut places = codings.0.iter_mut();
+        for name in content_encoding.split(',') {
+            if let Some(coding) = Coding::from_name(name.trim())? {
+                *places.next().ok_or(DecodeError::Unknown)? = Some(coding);
+            }
+        }
+        Ok(codings)
+    }
+
+    /// Whether a body so coded is the body itself.
+    pub fn is_identity(self) -> bool {
+        self == Self::default()
+    }
+
+    /// Undoes the codings, the last one first. At most `max_bytes` come out of each.
+    ///
+    /// # Errors
+    ///
+    /// A body that isn't coded so, or one that is too long.
+    pub fn undo(self, body: &[u8], max_bytes: usize) -> Result<Cow<'_, [u8]>, DecodeError> {
+        let mut decoded = Cow::Borrowed(body);
+        for coding in self.0.into_iter().flatten().rev() {
+            decoded = Cow::Owned(coding.undo(&decoded, max_bytes)?);
+        }
+        Ok(decoded)
+    }
+}
+
+/// Undoes what a `content-encoding` header lists.
 ///
 /// # Errors
 ///
-/// A coding that isn't known, a body that isn't coded so, or one that is too long.
+/// As those of [`Codings::from_header`] and [`Codings::undo`].
 pub fn decode<'b>(
     content_encoding: &str,
     body: &'b [u8],
     max_bytes: usize,
 ) -> Result<Cow<'b, [u8]>, DecodeError> {
-    let mut codings = [None; MAX_CODINGS];
-    let mut count = 0;
-    for name in content_encoding.split(',') {
-        if let Some(coding) = Coding::from_name(name.trim())? {
-            *codings.get_mut(count).ok_or(DecodeError::Unknown)? = Some(coding);
-            count += 1;
-        }
-    }
-    let mut decoded = Cow::Borrowed(body);
-    for coding in codings.into_iter().flatten().rev() {
-        decoded = Cow::Owned(coding.undo(&decoded, max_bytes)?);
-    }
-    Ok(decoded)
+    Codings::from_header(content_encoding)?.undo(body, max_bytes)
 }
 
 #[cfg(test)]

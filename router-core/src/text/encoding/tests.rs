@@ -75,6 +75,7 @@ fn what_changes_nothing_gives_the_body_itself() {
     for name in ["", "identity", " Identity , ", ",,"] {
         let decoded = decode(name, b"\x1f\x8b", 0);
         assert!(matches!(decoded, Ok(Cow::Borrowed(b"\x1f\x8b"))), "{name}");
+        assert!(Codings::from_header(name).unwrap().is_identity());
     }
 }
 
