@@ -16,7 +16,9 @@
 
 mod api;
 mod canonical;
+mod dialect;
 mod error;
+mod form;
 mod json;
 mod messages;
 mod profile;
@@ -31,8 +33,9 @@ mod tokenizer_file;
 mod tools;
 mod value;
 
-pub use api::Api;
+pub use api::{Api, BodyFormat, ErrorStyle};
 pub use canonical::{Canonicalisation, LeadingSpace, Literal, NormalForm};
+pub use dialect::Dialect;
 pub use error::{BodyError, ProfileError, Unscorable};
 pub use json::{JsonError, JsonProblem, MAX_DEPTH, MAX_VALUES};
 pub use messages::ContentFormat;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::canonical::{Canonicalisation, surrounding};
+use super::dialect::Dialect;
 use super::error::ProfileError;
 use super::json::Json;
 use super::messages::ContentFormat;
@@ -31,6 +32,9 @@ pub struct ModelFiles<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptProfile {
+    /// How chats become text; the fields down to `exclude_tools_when_tool_choice_none` belong to [`Dialect::Jinja`].
+    #[serde(default, skip_serializing_if = "Dialect::is_jinja")]
+    pub dialect: Dialect,
     /// The chat template; `None`: chats have no text.
     pub template: Option<Template>,
     /// Another template for requests with tools, where the model has one.
@@ -81,6 +85,7 @@ impl PromptProfile {
         let config = TokenizerConfig::read(files.tokenizer_config_json)?;
         let template = files.chat_template.or_else(|| config.template("default"));
         Ok(Self {
+            dialect: Dialect::Jinja,
             template: template.map(Template::detect).transpose()?,
             tool_template: config
                 .template("tool_use")
@@ -95,6 +100,20 @@ impl PromptProfile {
             canonicalisation: Canonicalisation::derive(&tokenizer, &config)?,
             surrounding: surrounding(&tokenizer, &config)?,
         })
+    }
+
+    /// The profile of a model whose engine text is not known: chats are told apart, and their prefixes found, by their outline.
+    pub fn outline() -> Self {
+        Self {
+            dialect: Dialect::Outline,
+            template: None,
+            tool_template: None,
+            special_tokens: BTreeMap::new(),
+            default_kwargs: None,
+            exclude_tools_when_tool_choice_none: false,
+            canonicalisation: Canonicalisation::default(),
+            surrounding: [String::new(), String::new()],
+        }
     }
 
     /// Sets the server's default template arguments.

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
-use super::api::Api;
+use super::api::{Api, BodyFormat};
 use super::error::{BodyError, Unscorable};
+use super::form;
 use super::json::{Cursor, Flaws, Json};
 
 /// Most units of load that one request books, whatever it claims.
@@ -29,6 +30,8 @@ pub struct Request<'a> {
     pub max_tokens: Option<u64>,
     /// Sequences that the engine will run: prompts times `n`, from 1 to [`MAX_LOAD_UNITS`].
     pub load_units: u32,
+    /// Most bytes of the body that can become text of a prompt; nothing where the model isn't run or reads no text.
+    pub prefill_bytes: u64,
     /// What the prompt is made from, or why there is none.
     pub(super) input: Result<Input<'a>, Unscorable>,
 }
@@ -73,11 +76,16 @@ pub(super) struct Chat<'a> {
 
 /// Reads `body`, sent to `api`.
 ///
+/// A form is never an error: what can't be found in it is absent.
+///
 /// # Errors
 ///
 /// The body is not UTF-8 or not a JSON object, or `model` is of the wrong type. Other fields of a wrong type are no error here: the
 /// engine will refuse them, and the request has no prompt.
 pub fn parse(api: Api, body: &[u8]) -> Result<Request<'_>, BodyError> {
+    if api.body_format() == BodyFormat::Form {
+        return Ok(from_form(api, body));
+    }
     let body = body.strip_prefix(BYTE_ORDER_MARK).unwrap_or(body);
     let text = core::str::from_utf8(body).map_err(|e| BodyError::Utf8 {
         at: e.valid_up_to(),
@@ -98,7 +106,23 @@ pub fn parse(api: Api, body: &[u8]) -> Result<Request<'_>, BodyError> {
         Ok::<_, BodyError>(())
     })?;
     cursor.end()?;
-    fields.finish(api, cursor.flaws())
+    let prefill_bytes = if api.runs_model() { body.len() } else { 0 };
+    fields.finish(api, cursor.flaws(), prefill_bytes as u64)
+}
+
+fn from_form(api: Api, body: &[u8]) -> Request<'_> {
+    let form = form::read(body);
+    let stream = form.stream.map(|word| Json::String(word.into()));
+    Request {
+        api,
+        model: form.model.map(Cow::Borrowed),
+        stream: stream.is_some_and(|word| flag(&word, false) == Ok(true)),
+        cache_salt: None,
+        max_tokens: None,
+        load_units: 1,
+        prefill_bytes: 0,
+        input: Err(Unscorable::Api),
+    }
 }
 
 /// Declares the top-level fields that are read, and which APIs read them.
@@ -152,7 +176,12 @@ fields! {
 }
 
 impl<'a> Fields<'a> {
-    fn finish(mut self, api: Api, flaws: Flaws) -> Result<Request<'a>, BodyError> {
+    fn finish(
+        mut self,
+        api: Api,
+        flaws: Flaws,
+        prefill_bytes: u64,
+    ) -> Result<Request<'a>, BodyError> {
         let model = match core::mem::replace(&mut self.model, Json::Null) {
             Json::Null => None,
             Json::String(model) => Some(model),
@@ -193,6 +222,7 @@ impl<'a> Fields<'a> {
             cache_salt,
             max_tokens,
             load_units,
+            prefill_bytes,
             input,
         })
     }
@@ -207,7 +237,7 @@ impl<'a> Fields<'a> {
         match api {
             Api::Chat => self.chat().map(|chat| Input::Chat(Box::new(chat))),
             Api::Completions => self.completions(),
-            Api::Messages | Api::Responses => Err(Unscorable::Api),
+            _ => Err(Unscorable::Api),
         }
     }
 

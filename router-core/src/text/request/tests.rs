@@ -169,3 +169,30 @@ fn claimed_load_is_bounded() {
     assert_eq!(chat(r#"{"messages":[],"n":0}"#).load_units, 1);
     assert_eq!(chat(r#"{"messages":[],"n":-5}"#).load_units, 1);
 }
+
+#[test]
+fn forms_give_model_and_one_unit_of_load() {
+    let body = b"--b\r\nContent-Disposition: form-data; name=\"stream\"\r\n\r\nTrue\r\n\
+        --b\r\nContent-Disposition: form-data; name=\"model\"\r\n\r\nm\r\n--b--\r\n";
+    for api in [Api::Transcriptions, Api::Translations] {
+        let request = parse(api, body).unwrap();
+        assert_eq!(
+            (request.model.as_deref(), request.stream),
+            (Some("m"), true)
+        );
+        assert_eq!((request.load_units, request.prefill_bytes), (1, 0));
+        assert_eq!(request.input.unwrap_err(), Unscorable::Api);
+        assert_eq!(parse(api, b"\xff{").unwrap().model, None);
+    }
+}
+
+#[test]
+fn apis_that_run_no_model_prefill_nothing() {
+    for api in Api::ALL {
+        if api.body_format() == BodyFormat::Json {
+            let request = parse(api, br#"{"model":"m","stream":true}"#).unwrap();
+            assert_eq!(request.model.as_deref(), Some("m"));
+            assert_eq!(request.prefill_bytes > 0, api.runs_model(), "{api:?}");
+        }
+    }
+}
