@@ -6,6 +6,9 @@
 mod content_format;
 mod environment;
 mod facts;
+mod filters;
+mod operators;
+mod rewrite;
 mod source;
 
 use std::io::{self, Write};
@@ -45,22 +48,24 @@ impl ChatTemplate {
     ) -> Result<Self, ProfileError> {
         let knows_developer = source.contains("\"developer\"") || source.contains("'developer'");
         let tells_time = source.contains("strftime_now");
-        let source = source::adapt(source);
-        let mut environment = environment::new();
         let compile = |source| ProfileError::Template { source };
-        let (format, adds_markup) = {
-            let tree = parse(&source, NAME, environment.syntax().clone()).map_err(compile)?;
+        let syntax = environment::jinja_syntax().map_err(compile)?;
+        let source = source::adapt(source, &syntax).map_err(compile)?;
+        let mut environment = environment::new().map_err(compile)?;
+        let (format, adds_markup, rewritten) = {
+            let tree = parse(&source, NAME, syntax).map_err(compile)?;
             let facts = Facts::collect(&tree);
             (
                 format.unwrap_or_else(|| content_format::detect(&facts)),
                 facts.adds_markup,
+                rewrite::rewrite(&tree),
             )
         };
         if adds_markup {
             environment::refuse_markup(&mut environment);
         }
         environment
-            .add_template_owned(NAME, source)
+            .add_template_owned(NAME, rewritten)
             .map_err(compile)?;
         Ok(Self {
             environment,

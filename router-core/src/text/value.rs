@@ -48,12 +48,17 @@ fn number(spelled: &str) -> Value {
     if spelled.contains(['.', 'e', 'E']) {
         return spelled.parse::<f64>().map_or(Value::UNDEFINED, Value::from);
     }
-    if let Ok(small) = spelled.parse::<i64>() {
+    integer(spelled)
+}
+
+/// An integer of any size.
+pub(super) fn integer(digits: &str) -> Value {
+    if let Ok(small) = digits.parse::<i64>() {
         Value::from(small)
-    } else if let Ok(large) = spelled.parse::<i128>() {
+    } else if let Ok(large) = digits.parse::<i128>() {
         Value::from(large)
     } else {
-        Value::from_object(BigInt(spelled.into()))
+        Value::from_object(BigInt(digits.into()))
     }
 }
 

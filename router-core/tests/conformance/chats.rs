@@ -3,26 +3,137 @@
 use crate::tree::{Rng, Tree};
 
 const PIECES: [&str; 64] = [
-    "Hello", "world", " ", "  ", "\n", "\n\n", "\r\n", "\r", "\t", "\u{a0}", "\u{3000}", "\u{2003}", "\u{200b}", "\u{85}",
-    "\u{2028}", "\u{1c}", "\u{1f}", "\u{b}", "\u{c}", "\u{feff}", "é", "e\u{301}", "ß", "İ", "ı", "ǆ", "ﬁ", "Σ", "ς", "世界",
-    "مرحبا", "नमस्ते", "👩‍👩‍👧", "😀", "²", "½", "Ⅷ", "<think>", "</think>", "<|im_start|>", "<|im_end|>", "</s>", "<s>", "[IN]",
-    "<result>", "</result>", "{{ x }}", "{% raw %}", "{# c #}", "'", "\"", "\\", "\\n", "<a href='x'>&amp;", "%s", "%", "{}",
-    "\u{0}", "\u{7f}", ".", "!", "?", "42", "-",
+    "Hello",
+    "world",
+    " ",
+    "  ",
+    "\n",
+    "\n\n",
+    "\r\n",
+    "\r",
+    "\t",
+    "\u{a0}",
+    "\u{3000}",
+    "\u{2003}",
+    "\u{200b}",
+    "\u{85}",
+    "\u{2028}",
+    "\u{1c}",
+    "\u{1f}",
+    "\u{b}",
+    "\u{c}",
+    "\u{feff}",
+    "é",
+    "e\u{301}",
+    "ß",
+    "İ",
+    "ı",
+    "ǆ",
+    "ﬁ",
+    "Σ",
+    "ς",
+    "世界",
+    "مرحبا",
+    "नमस्ते",
+    "👩‍👩‍👧",
+    "😀",
+    "²",
+    "½",
+    "Ⅷ",
+    "<think>",
+    "</think>",
+    "<|im_start|>",
+    "<|im_end|>",
+    "</s>",
+    "<s>",
+    "[IN]",
+    "<result>",
+    "</result>",
+    "{{ x }}",
+    "{% raw %}",
+    "{# c #}",
+    "'",
+    "\"",
+    "\\",
+    "\\n",
+    "<a href='x'>&amp;",
+    "%s",
+    "%",
+    "{}",
+    "\u{0}",
+    "\u{7f}",
+    ".",
+    "!",
+    "?",
+    "42",
+    "-",
 ];
 
 const NUMBERS: [&str; 30] = [
-    "0", "1", "-1", "7", "42", "-0", "0.0", "-0.0", "1.0", "2.5", "-3.75", "0.1", "1e3", "1E-7", "1e16", "1e15", "123456789.125", "1e22",
-    "1e300", "5e-324", "9007199254740993", "9223372036854775807", "9223372036854775808", "-9223372036854775809",
-    "18446744073709551616", "170141183460469231731687303715884105728", "340282366920938463463374607431768211456",
-    "123456789012345678901234567890123456789012345678901234567890", "-123456789012345678901234567890123456789012345", "100",
+    "0",
+    "1",
+    "-1",
+    "7",
+    "42",
+    "-0",
+    "0.0",
+    "-0.0",
+    "1.0",
+    "2.5",
+    "-3.75",
+    "0.1",
+    "1e3",
+    "1E-7",
+    "1e16",
+    "1e15",
+    "123456789.125",
+    "1e22",
+    "1e300",
+    "5e-324",
+    "9007199254740993",
+    "9223372036854775807",
+    "9223372036854775808",
+    "-9223372036854775809",
+    "18446744073709551616",
+    "170141183460469231731687303715884105728",
+    "340282366920938463463374607431768211456",
+    "123456789012345678901234567890123456789012345678901234567890",
+    "-123456789012345678901234567890123456789012345",
+    "100",
 ];
 
 const KEYS: [&str; 26] = [
-    "a", "b", "x", "type", "properties", "items", "description", "required", "enum", "anyOf", "name", "keys", "values", "get", "content",
-    "role", "é", "with space", "query", "city", "default", "text", "", "update", "pop", "Z",
+    "a",
+    "b",
+    "x",
+    "type",
+    "properties",
+    "items",
+    "description",
+    "required",
+    "enum",
+    "anyOf",
+    "name",
+    "keys",
+    "values",
+    "get",
+    "content",
+    "role",
+    "é",
+    "with space",
+    "query",
+    "city",
+    "default",
+    "text",
+    "",
+    "update",
+    "pop",
+    "Z",
 ];
 
-const TYPES: [&str; 7] = ["string", "integer", "number", "object", "array", "boolean", "null"];
+const TYPES: [&str; 7] = [
+    "string", "integer", "number", "object", "array", "boolean", "null",
+];
 
 pub(crate) fn text(rng: &mut Rng) -> String {
     let length = match rng.below(8) {
@@ -53,7 +164,11 @@ fn object(rng: &mut Rng, depth: usize) -> Tree {
     let mut entries: Vec<(String, Tree)> = Vec::new();
     let length = if rng.one_in(40) { 30 } else { rng.below(5) };
     for i in 0..length {
-        let key = if rng.one_in(6) { format!("{}{i}", text(rng)) } else { rng.pick(&KEYS).to_owned() };
+        let key = if rng.one_in(6) {
+            format!("{}{i}", text(rng))
+        } else {
+            rng.pick(&KEYS).to_owned()
+        };
         if entries.iter().all(|(other, _)| *other != key) {
             entries.push((key, json(rng, depth.saturating_sub(1))));
         }
@@ -67,18 +182,35 @@ fn schema(rng: &mut Rng, depth: usize) -> Tree {
         return json(rng, 1);
     }
     let mut schema = Tree::Object(Vec::new());
-    let kind = if depth == 0 { rng.pick(&TYPES[..3]) } else { rng.pick(&TYPES) };
+    let kind = if depth == 0 {
+        rng.pick(&TYPES[..3])
+    } else {
+        rng.pick(&TYPES)
+    };
     match rng.below(8) {
-        0 => schema.set("type", Tree::List(vec![Tree::text(kind), Tree::text("null")])),
-        1 if depth > 0 => schema.set("anyOf", Tree::List((0..2).map(|_| self::schema(rng, depth - 1)).collect())),
+        0 => schema.set(
+            "type",
+            Tree::List(vec![Tree::text(kind), Tree::text("null")]),
+        ),
+        1 if depth > 0 => schema.set(
+            "anyOf",
+            Tree::List((0..2).map(|_| self::schema(rng, depth - 1)).collect()),
+        ),
         _ => schema.set("type", Tree::text(kind)),
     }
     if kind == "object" || depth > 1 {
         let mut properties = Vec::new();
         for i in 0..rng.below(4) {
-            properties.push((format!("{}{i}", rng.pick(&KEYS)), self::schema(rng, depth.saturating_sub(1))));
+            properties.push((
+                format!("{}{i}", rng.pick(&KEYS)),
+                self::schema(rng, depth.saturating_sub(1)),
+            ));
         }
-        let names: Vec<Tree> = properties.iter().take(rng.below(3)).map(|(name, _)| Tree::text(name.as_str())).collect();
+        let names: Vec<Tree> = properties
+            .iter()
+            .take(rng.below(3))
+            .map(|(name, _)| Tree::text(name.as_str()))
+            .collect();
         schema.set("properties", Tree::Object(properties));
         if rng.one_in(2) {
             schema.set("required", Tree::List(names));
@@ -91,7 +223,10 @@ fn schema(rng: &mut Rng, depth: usize) -> Tree {
         schema.set("description", Tree::Text(text(rng)));
     }
     if rng.one_in(5) {
-        schema.set("enum", Tree::List((0..1 + rng.below(3)).map(|_| json(rng, 0)).collect()));
+        schema.set(
+            "enum",
+            Tree::List((0..1 + rng.below(3)).map(|_| json(rng, 0)).collect()),
+        );
     }
     if rng.one_in(6) {
         schema.set("default", json(rng, 1));
@@ -102,11 +237,29 @@ fn schema(rng: &mut Rng, depth: usize) -> Tree {
 fn tool(rng: &mut Rng) -> Tree {
     let mut entries = vec![("name".to_owned(), Tree::text(format!("f{}", rng.below(9))))];
     if !rng.one_in(4) {
-        entries.push(("description".into(), if rng.one_in(6) { Tree::null() } else { Tree::Text(text(rng)) }));
+        entries.push((
+            "description".into(),
+            if rng.one_in(6) {
+                Tree::null()
+            } else {
+                Tree::Text(text(rng))
+            },
+        ));
     }
     if !rng.one_in(5) {
-        let parameters = if rng.one_in(8) { object(rng, 2) } else { schema(rng, 3) };
-        entries.push(("parameters".into(), if matches!(parameters, Tree::Object(_)) { parameters } else { Tree::null() }));
+        let parameters = if rng.one_in(8) {
+            object(rng, 2)
+        } else {
+            schema(rng, 3)
+        };
+        entries.push((
+            "parameters".into(),
+            if matches!(parameters, Tree::Object(_)) {
+                parameters
+            } else {
+                Tree::null()
+            },
+        ));
     }
     if rng.one_in(6) {
         entries.push(("strict".into(), Tree::flag(rng.one_in(2))));
@@ -117,7 +270,10 @@ fn tool(rng: &mut Rng) -> Tree {
     if rng.one_in(3) {
         entries.reverse();
     }
-    let mut tool = Tree::object([("type", Tree::text("function")), ("function", Tree::Object(entries))]);
+    let mut tool = Tree::object([
+        ("type", Tree::text("function")),
+        ("function", Tree::Object(entries)),
+    ]);
     if rng.one_in(12) {
         tool.set("defer_loading", Tree::flag(rng.one_in(2)));
     }
@@ -142,7 +298,10 @@ fn call(rng: &mut Rng) -> Tree {
         function.push(("extra".into(), json(rng, 0)));
     }
     let mut entries = vec![
-        ("id".to_owned(), Tree::text(format!("call_{}", rng.below(100)))),
+        (
+            "id".to_owned(),
+            Tree::text(format!("call_{}", rng.below(100))),
+        ),
         ("type".to_owned(), Tree::text("function")),
         ("function".to_owned(), Tree::Object(function)),
     ];
@@ -157,17 +316,27 @@ fn call(rng: &mut Rng) -> Tree {
 
 fn part(rng: &mut Rng, role: &str, media: bool) -> Tree {
     let mut part = match rng.below(10) {
-        0 if role == "assistant" => {
-            Tree::object([("type", Tree::text("refusal")), ("refusal", Tree::Text(text(rng)))])
-        }
+        0 if role == "assistant" => Tree::object([
+            ("type", Tree::text("refusal")),
+            ("refusal", Tree::Text(text(rng))),
+        ]),
         1 if media => Tree::object([
             ("type", Tree::text("image_url")),
-            ("image_url", Tree::object([("url", Tree::text("data:image/png;base64,AA"))])),
+            (
+                "image_url",
+                Tree::object([("url", Tree::text("data:image/png;base64,AA"))]),
+            ),
         ]),
-        _ => Tree::object([("type", Tree::text("text")), ("text", Tree::Text(text(rng)))]),
+        _ => Tree::object([
+            ("type", Tree::text("text")),
+            ("text", Tree::Text(text(rng))),
+        ]),
     };
     if rng.one_in(10) {
-        part.set("cache_control", Tree::object([("type", Tree::text("ephemeral"))]));
+        part.set(
+            "cache_control",
+            Tree::object([("type", Tree::text("ephemeral"))]),
+        );
     }
     part
 }
@@ -193,11 +362,21 @@ fn message(rng: &mut Rng, role: &str, media: bool) -> Tree {
                 _ => message.set("content", content(rng, role, false)),
             }
             if rng.one_in(3) {
-                message.set("tool_calls", Tree::List((0..rng.below(4)).map(|_| call(rng)).collect()));
+                message.set(
+                    "tool_calls",
+                    Tree::List((0..rng.below(4)).map(|_| call(rng)).collect()),
+                );
             }
             if rng.one_in(3) {
                 let key = rng.pick(&["reasoning", "reasoning_content"]);
-                message.set(key, if rng.one_in(5) { Tree::null() } else { Tree::Text(text(rng)) });
+                message.set(
+                    key,
+                    if rng.one_in(5) {
+                        Tree::null()
+                    } else {
+                        Tree::Text(text(rng))
+                    },
+                );
             }
             if rng.one_in(6) {
                 message.set("refusal", Tree::null());
@@ -205,7 +384,10 @@ fn message(rng: &mut Rng, role: &str, media: bool) -> Tree {
         }
         "tool" => {
             message.set("content", content(rng, role, false));
-            message.set("tool_call_id", Tree::text(format!("call_{}", rng.below(100))));
+            message.set(
+                "tool_call_id",
+                Tree::text(format!("call_{}", rng.below(100))),
+            );
         }
         _ => message.set("content", content(rng, role, media && role == "user")),
     }
@@ -223,22 +405,64 @@ fn message(rng: &mut Rng, role: &str, media: bool) -> Tree {
 
 fn kwargs(rng: &mut Rng) -> Tree {
     const NAMES: [&str; 24] = [
-        "enable_thinking", "keep_thinking", "show_roles", "today", "date_string", "builtin", "builtin_tools", "custom_functions",
-        "functions_in_user", "tools_in_user_message", "default_opening", "number_images", "limit", "citation_mode", "fail_on", "bos_token",
-        "documents", "tools", "reasoning_effort", "add_generation_prompt", "range", "namespace", "unused", "system_message",
+        "enable_thinking",
+        "keep_thinking",
+        "show_roles",
+        "today",
+        "date_string",
+        "builtin",
+        "builtin_tools",
+        "custom_functions",
+        "functions_in_user",
+        "tools_in_user_message",
+        "default_opening",
+        "number_images",
+        "limit",
+        "citation_mode",
+        "fail_on",
+        "bos_token",
+        "documents",
+        "tools",
+        "reasoning_effort",
+        "add_generation_prompt",
+        "range",
+        "namespace",
+        "unused",
+        "system_message",
     ];
     let mut kwargs: Vec<(String, Tree)> = Vec::new();
     for _ in 0..1 + rng.below(3) {
         let name = rng.pick(&NAMES).to_owned();
         let value = match name.as_str() {
-            "builtin" | "builtin_tools" => Tree::List(vec![Tree::text("interpreter"), Tree::Text(text(rng))]),
+            "builtin" | "builtin_tools" => {
+                Tree::List(vec![Tree::text("interpreter"), Tree::Text(text(rng))])
+            }
             "limit" => Tree::Word(rng.pick(&NUMBERS).to_owned()),
             "fail_on" => Tree::text(rng.pick(&[
-                "attribute", "item", "call", "plus", "less", "none", "concat", "order", "filter", "json", "raise", "zero", "method", "append",
-                "private", "loop", "unpack", "index", "length",
+                "attribute",
+                "item",
+                "call",
+                "plus",
+                "less",
+                "none",
+                "concat",
+                "order",
+                "filter",
+                "json",
+                "raise",
+                "zero",
+                "method",
+                "append",
+                "private",
+                "loop",
+                "unpack",
+                "index",
+                "length",
             ])),
             "today" | "date_string" | "bos_token" => Tree::Text(text(rng)),
-            "documents" | "tools" | "custom_functions" if !rng.one_in(4) => Tree::List(vec![object(rng, 2)]),
+            "documents" | "tools" | "custom_functions" if !rng.one_in(4) => {
+                Tree::List(vec![object(rng, 2)])
+            }
             "documents" | "tools" => continue,
             "add_generation_prompt" => Tree::flag(rng.one_in(2)),
             "citation_mode" => Tree::text(rng.pick(&["fast", "accurate", "auto"])),
@@ -264,16 +488,31 @@ pub(crate) fn body(rng: &mut Rng) -> Tree {
         let role = if orderly {
             if i % 2 == 0 { "user" } else { "assistant" }
         } else {
-            rng.pick(&["user", "user", "assistant", "assistant", "tool", "system", "developer", "critic"])
+            rng.pick(&[
+                "user",
+                "user",
+                "assistant",
+                "assistant",
+                "tool",
+                "system",
+                "developer",
+                "critic",
+            ])
         };
         messages.push(message(rng, role, media));
         if orderly && role == "assistant" && rng.one_in(3) {
             messages.push(message(rng, "tool", false));
         }
     }
-    let mut body = Tree::object([("model", Tree::text("m")), ("messages", Tree::List(messages))]);
+    let mut body = Tree::object([
+        ("model", Tree::text("m")),
+        ("messages", Tree::List(messages)),
+    ]);
     if rng.one_in(3) {
-        body.set("tools", Tree::List((0..1 + rng.below(3)).map(|_| tool(rng)).collect()));
+        body.set(
+            "tools",
+            Tree::List((0..1 + rng.below(3)).map(|_| tool(rng)).collect()),
+        );
     }
     if rng.one_in(4) {
         body.set("chat_template_kwargs", kwargs(rng));
@@ -290,7 +529,10 @@ pub(crate) fn body(rng: &mut Rng) -> Tree {
         body.set("documents", Tree::List(documents));
     }
     if rng.one_in(10) {
-        body.set("reasoning_effort", Tree::text(rng.pick(&["none", "low", "medium", "high"])));
+        body.set(
+            "reasoning_effort",
+            Tree::text(rng.pick(&["none", "low", "medium", "high"])),
+        );
     }
     match rng.below(8) {
         0 => {

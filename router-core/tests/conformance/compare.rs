@@ -99,7 +99,11 @@ pub(crate) fn describe(ours: &Outcome, theirs: &Outcome) -> String {
                 let to = text.floor_char_boundary(at.saturating_add(60));
                 text[from..to].to_owned()
             };
-            format!("at byte {at}:\n  ours   {:?}\n  theirs {:?}", around(a), around(b))
+            format!(
+                "at byte {at}:\n  ours   {:?}\n  theirs {:?}",
+                around(a),
+                around(b)
+            )
         }
         _ => format!("\n  ours   {ours:?}\n  theirs {theirs:?}"),
     }

@@ -36,7 +36,9 @@ impl Oracle {
     /// Starts the process; `None`, with a message, if there is no Python to use.
     pub(crate) fn start() -> Option<Self> {
         let Some(python) = std::env::var_os(VARIABLE).filter(|python| !python.is_empty()) else {
-            println!("skipped: {VARIABLE} is not set (`make test` sets it; scripts/python.sh prints a Python)");
+            println!(
+                "skipped: {VARIABLE} is not set (`make test` sets it; scripts/python.sh prints a Python)"
+            );
             return None;
         };
         let mut process = Command::new(&python)
@@ -48,7 +50,11 @@ impl Oracle {
             .unwrap_or_else(|error| panic!("{VARIABLE}={}: {error}", python.display()));
         let questions = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().unwrap());
-        Some(Self { process, questions, answers })
+        Some(Self {
+            process,
+            questions,
+            answers,
+        })
     }
 
     /// Renders each job: the index of a template, and a body.

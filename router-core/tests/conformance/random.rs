@@ -27,7 +27,9 @@ const ENOUGH: usize = 8;
 
 fn setting(name: &str, default: usize) -> usize {
     match std::env::var(name) {
-        Ok(value) => value.parse().unwrap_or_else(|_| panic!("{name}={value} is no number")),
+        Ok(value) => value
+            .parse()
+            .unwrap_or_else(|_| panic!("{name}={value} is no number")),
         Err(_) => default,
     }
 }
@@ -72,10 +74,15 @@ fn random_chats_are_rendered_as_jinja2_renders_them() {
         return;
     };
     let templates = templates();
-    let sources: Vec<&str> = templates.iter().map(|(_, source)| source.as_str()).collect();
+    let sources: Vec<&str> = templates
+        .iter()
+        .map(|(_, source)| source.as_str())
+        .collect();
     let prompters: Vec<Prompter> = templates
         .iter()
-        .map(|(name, source)| compare::prompter(source).unwrap_or_else(|error| panic!("{name}: {error}")))
+        .map(|(name, source)| {
+            compare::prompter(source).unwrap_or_else(|error| panic!("{name}: {error}"))
+        })
         .collect();
     let (count, seed) = (
         setting("PREFIXWAY_CONFORMANCE_CHATS", CHATS),
@@ -87,11 +94,18 @@ fn random_chats_are_rendered_as_jinja2_renders_them() {
     let mut done = 0;
     while done < count && differences.len() < ENOUGH {
         let cases: Vec<Case> = (0..BATCH.min(count - done))
-            .map(|_| Case { template: rng.below(templates.len()), body: chats::body(&mut rng) })
+            .map(|_| Case {
+                template: rng.below(templates.len()),
+                body: chats::body(&mut rng),
+            })
             .collect();
         done += cases.len();
         let bodies: Vec<String> = cases.iter().map(|case| case.body.json()).collect();
-        let jobs: Vec<(usize, &str)> = cases.iter().zip(&bodies).map(|(case, body)| (case.template, body.as_str())).collect();
+        let jobs: Vec<(usize, &str)> = cases
+            .iter()
+            .zip(&bodies)
+            .map(|(case, body)| (case.template, body.as_str()))
+            .collect();
         let all_theirs = oracle.render(&sources, &jobs);
         for ((case, body), theirs) in cases.iter().zip(&bodies).zip(&all_theirs) {
             let ours = compare::render(&prompters[case.template], body);
@@ -104,7 +118,10 @@ fn random_chats_are_rendered_as_jinja2_renders_them() {
             }
         }
     }
-    println!("{done} random chats, {} templates, seed {seed}: {tally:?}", templates.len());
+    println!(
+        "{done} random chats, {} templates, seed {seed}: {tally:?}",
+        templates.len()
+    );
     assert!(differences.is_empty(), "{}", differences.join("\n\n"));
 }
 
@@ -120,7 +137,12 @@ fn kind(ours: &Outcome, theirs: &Outcome) -> &'static str {
 }
 
 /// The smallest request that still shows a difference.
-fn smallest(oracle: &mut Oracle, templates: &[(String, String)], prompters: &[Prompter], case: &Case) -> String {
+fn smallest(
+    oracle: &mut Oracle,
+    templates: &[(String, String)],
+    prompters: &[Prompter],
+    case: &Case,
+) -> String {
     let (name, source) = &templates[case.template];
     let prompter = &prompters[case.template];
     let mut both = |body: &Tree| {
@@ -136,7 +158,11 @@ fn smallest(oracle: &mut Oracle, templates: &[(String, String)], prompters: &[Pr
         kind(&ours, &theirs) == wanted
     });
     let (ours, theirs) = both(&body);
-    format!("{name}: {}\n{}", body.json(), compare::describe(&ours, &theirs))
+    format!(
+        "{name}: {}\n{}",
+        body.json(),
+        compare::describe(&ours, &theirs)
+    )
 }
 
 #[test]
@@ -154,7 +180,9 @@ fn random_templates_give_the_text_of_jinja2_or_none() {
     let mut differences = Vec::new();
     let mut done = 0;
     while done < count && differences.len() < ENOUGH {
-        let sources: Vec<String> = (0..BATCH.min(count - done)).map(|_| expressions::template(&mut rng)).collect();
+        let sources: Vec<String> = (0..BATCH.min(count - done))
+            .map(|_| expressions::template(&mut rng))
+            .collect();
         done += sources.len();
         let body = expressions::body(&mut rng).json();
         let sources: Vec<&str> = sources.iter().map(String::as_str).collect();
@@ -166,16 +194,23 @@ fn random_templates_give_the_text_of_jinja2_or_none() {
             *tally.entry(kind).or_default() += 1;
             match (&ours, kind) {
                 (Outcome::Refuses(why), "only we refuse") => {
-                    let entry = refused.entry(why.clone()).or_insert_with(|| (0, (*source).to_owned()));
+                    let entry = refused
+                        .entry(why.clone())
+                        .or_insert_with(|| (0, (*source).to_owned()));
                     entry.0 += 1;
                     if source.len() < entry.1.len() {
                         (*source).clone_into(&mut entry.1);
                     }
                 }
                 (_, "different") => {
-                    differences.push(format!("{source}\n{body}\n{}", compare::describe(&ours, theirs)));
+                    differences.push(format!(
+                        "{source}\n{body}\n{}",
+                        compare::describe(&ours, theirs)
+                    ));
                 }
-                (_, "only jinja2 refuses") if std::env::var_os("PREFIXWAY_CONFORMANCE_STRICT").is_some() => {
+                (_, "only jinja2 refuses")
+                    if std::env::var_os("PREFIXWAY_CONFORMANCE_STRICT").is_some() =>
+                {
                     differences.push(format!("{source}\n{}", compare::describe(&ours, theirs)));
                 }
                 _ => {}
@@ -185,7 +220,10 @@ fn random_templates_give_the_text_of_jinja2_or_none() {
     println!("{done} random templates, seed {seed}: {tally:?}");
     let mut refused: Vec<_> = refused.into_iter().collect();
     refused.sort_by_key(|(_, (count, _))| core::cmp::Reverse(*count));
-    for (why, (count, example)) in refused.into_iter().take(setting("PREFIXWAY_CONFORMANCE_SHOW", 0)) {
+    for (why, (count, example)) in refused
+        .into_iter()
+        .take(setting("PREFIXWAY_CONFORMANCE_SHOW", 0))
+    {
         println!("refused {count} times: {why}\n    {example:?}");
     }
     assert!(differences.is_empty(), "{}", differences.join("\n\n"));

@@ -70,16 +70,25 @@ fn every_pair_is_rendered_as_jinja2_renders_it() {
     assert_eq!(header.special_tokens.len(), SPECIAL_TOKENS.len());
     let (mut pairs, mut texts, mut differences) = (0, 0, Vec::new());
     for line in lines {
-        let Expected { template, conversation, text } = serde_json::from_str(line).unwrap();
+        let Expected {
+            template,
+            conversation,
+            text,
+        } = serde_json::from_str(line).unwrap();
         let theirs = text.map_or(Outcome::Refuses("error".into()), Outcome::Text);
         let ours = match &prompters[template.as_str()] {
             Ok(prompter) => compare::render(prompter, bodies[&conversation].get()),
-            Err(error) => Outcome::Refuses(format!("{error}: {:?}", std::error::Error::source(error))),
+            Err(error) => {
+                Outcome::Refuses(format!("{error}: {:?}", std::error::Error::source(error)))
+            }
         };
         pairs += 1;
         texts += usize::from(matches!(theirs, Outcome::Text(_)));
         if !compare::agree(&ours, &theirs) || matches!(ours, Outcome::Skips(_)) {
-            differences.push(format!("{template}, {conversation}: {}", compare::describe(&ours, &theirs)));
+            differences.push(format!(
+                "{template}, {conversation}: {}",
+                compare::describe(&ours, &theirs)
+            ));
         }
     }
     println!(
@@ -89,6 +98,10 @@ fn every_pair_is_rendered_as_jinja2_renders_it() {
         header.jinja2
     );
     assert!(differences.is_empty(), "{}", differences.join("\n"));
-    assert_eq!(pairs, templates.len() * bodies.len(), "a pair is missing: run scripts/conformance.sh");
+    assert_eq!(
+        pairs,
+        templates.len() * bodies.len(),
+        "a pair is missing: run scripts/conformance.sh"
+    );
     assert!(pairs >= FEWEST_PAIRS);
 }

@@ -51,7 +51,12 @@ impl Tree {
     }
 
     pub(crate) fn object<const N: usize>(entries: [(&str, Self); N]) -> Self {
-        Self::Object(entries.into_iter().map(|(key, value)| (key.to_owned(), value)).collect())
+        Self::Object(
+            entries
+                .into_iter()
+                .map(|(key, value)| (key.to_owned(), value))
+                .collect(),
+        )
     }
 
     /// Adds an entry to an object.
@@ -117,7 +122,11 @@ impl Tree {
                 }
                 if letters.len() <= 24 {
                     for i in 0..letters.len() {
-                        let rest = letters.iter().enumerate().filter(|&(at, _)| at != i).map(|(_, c)| c);
+                        let rest = letters
+                            .iter()
+                            .enumerate()
+                            .filter(|&(at, _)| at != i)
+                            .map(|(_, c)| c);
                         found.push(Self::Text(rest.collect()));
                     }
                 }

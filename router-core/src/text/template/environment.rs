@@ -6,20 +6,22 @@ use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
 };
 
-use super::FUEL;
 use super::facts::MARKUP_FILTERS;
+use super::{FUEL, filters, operators, rewrite};
 use crate::text::{python, tojson};
 
-/// An environment without templates.
-pub(super) fn new() -> Environment<'static> {
-    let mut environment = Environment::new();
-    if let Ok(syntax) = SyntaxConfig::builder()
+/// The syntax of chat templates.
+pub(super) fn jinja_syntax() -> Result<SyntaxConfig, Error> {
+    SyntaxConfig::builder()
         .trim_blocks(true)
         .lstrip_blocks(true)
         .build()
-    {
-        environment.set_syntax(syntax);
-    }
+}
+
+/// An environment for rewritten templates.
+pub(super) fn new() -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_syntax(rewrite::syntax()?);
     environment.set_debug(false);
     environment.set_fuel(Some(FUEL));
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
@@ -27,13 +29,17 @@ pub(super) fn new() -> Environment<'static> {
     environment.set_unknown_method_callback(python::call_method);
     environment.set_formatter(format);
     environment.add_function("raise_exception", raise_exception);
+    environment.add_function("range", python::Range::call);
+    filters::add(&mut environment);
+    operators::add(&mut environment);
     environment.add_filter("tojson", tojson::filter);
     environment.add_filter("trim", trim);
     environment.add_filter("string", string);
     environment.add_test("sequence", is_sequence);
     environment.add_test("iterable", is_iterable);
     environment.add_test("callable", is_callable);
-    environment
+    environment.add_test("sameas", is_same);
+    Ok(environment)
 }
 
 /// Makes filters fail that give markup. Jinja2 escapes whatever is added to markup, which can't be done here; a template that does
@@ -53,9 +59,6 @@ pub(super) fn refuse_markup(environment: &mut Environment<'static>) {
 fn format(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<(), Error> {
     if let Some(text) = value.as_str() {
         return out.write_str(text).map_err(Error::from);
-    }
-    if value.is_undefined() {
-        return Ok(());
     }
     python::write_str(out, value).map_err(Error::from)
 }
@@ -89,7 +92,9 @@ fn string(value: &Value) -> Result<Value, Error> {
 fn is_sequence(value: &Value) -> bool {
     match value.kind() {
         ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map => true,
-        ValueKind::Iterable => value.len().is_some(),
+        ValueKind::Iterable => {
+            value.len().is_some() && value.downcast_object_ref::<python::View>().is_none()
+        }
         _ => false,
     }
 }
@@ -98,6 +103,22 @@ fn is_iterable(value: &Value) -> bool {
     !value.is_none() && value.try_iter().is_ok()
 }
 
+/// Functions and macros; also what is undefined, though calling it fails.
 fn is_callable(value: &Value) -> bool {
-    value.kind() == ValueKind::Plain
+    matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined)
+}
+
+/// Whether two values are one object: known for `none`, `true` and `false`.
+fn is_same(value: &Value, other: &Value) -> Result<bool, Error> {
+    let is_single = |value: &Value| matches!(value.kind(), ValueKind::None | ValueKind::Bool);
+    if is_single(value) || is_single(other) {
+        return Ok(value.kind() == other.kind() && value == other);
+    }
+    if value.kind() != other.kind() || value.is_undefined() {
+        return Ok(false);
+    }
+    Err(Error::new(
+        ErrorKind::InvalidOperation,
+        "identity of objects is not known",
+    ))
 }

@@ -26,7 +26,7 @@ def main():
     folder = pathlib.Path(__file__).resolve().parent.parent
     Clock.now = NOW
     conversations = [
-        json.loads(text) for text in (folder / "conversations.jsonl").read_text("utf-8").splitlines()
+        json.loads(text) for text in (folder / "conversations.jsonl").open(encoding="utf-8")
     ]
     versions = {name: importlib.metadata.version(name) for name in ("jinja2", "markupsafe")}
     lines = [
