@@ -11,10 +11,10 @@ mod strings;
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
-pub(super) use case::capitalize;
+pub(super) use case::{capitalize, is_all as is_all_case};
 pub(super) use dicts::items as dict_items;
 pub(super) use format::percent;
-pub(super) use iterators::{Generator, Group, Range, View};
+pub(super) use iterators::{Generator, Group, Range, View, is_iterator};
 pub(super) use numbers::{parse_float, parse_int};
 pub(super) use repr::{write_float, write_str};
 pub(super) use strings::{center, is_space, lines, strip};

@@ -58,7 +58,7 @@ impl ChatTemplate {
             (
                 format.unwrap_or_else(|| content_format::detect(&facts)),
                 facts.adds_markup,
-                rewrite::rewrite(&tree),
+                rewrite::rewrite(&tree, &facts),
             )
         };
         if adds_markup {
@@ -106,7 +106,16 @@ impl ChatTemplate {
             Ok(_) => Ok(out.bytes),
             Err(_) if out.full => Err(Unscorable::Limit),
             Err(error) if error.kind() == ErrorKind::OutOfFuel => Err(Unscorable::Limit),
-            Err(_) => Err(Unscorable::Template),
+            Err(error) => {
+                if std::env::var_os("XXX_EXPLAIN").is_some() {
+                    let mut e: Option<&dyn std::error::Error> = Some(&error);
+                    while let Some(x) = e {
+                        eprintln!("XXX {x}");
+                        e = x.source();
+                    }
+                }
+                Err(Unscorable::Template)
+            }
         }
     }
 }

@@ -6,7 +6,7 @@ use core::fmt::Write;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
-use super::python::{Generator, Range, View, write_float};
+use super::python::{self, write_float};
 use super::value::BigInt;
 
 /// Deepest nesting that is written; deeper values come from no request.
@@ -154,7 +154,7 @@ fn write_value(out: &mut String, value: &Value, style: &Style, depth: usize) -> 
         ),
         ValueKind::Number if value.is_integer() => write!(out, "{value}")?,
         ValueKind::Number => write_float(out, f64::try_from(value.clone())?, ["NaN", "Infinity"])?,
-        ValueKind::Seq | ValueKind::Iterable if !is_iterator(value) => {
+        ValueKind::Seq | ValueKind::Iterable if !python::is_iterator(value) => {
             let items = value.try_iter()?;
             write_items(out, style, depth, ['[', ']'], items, |out, item| {
                 write_value(out, &item, style, depth + 1)
@@ -184,13 +184,6 @@ fn write_value(out: &mut String, value: &Value, style: &Style, depth: usize) -> 
         },
     }
     Ok(())
-}
-
-/// Whether a value is iterable in Python without being a list.
-fn is_iterator(value: &Value) -> bool {
-    value.downcast_object_ref::<Generator>().is_some()
-        || value.downcast_object_ref::<Range>().is_some()
-        || value.downcast_object_ref::<View>().is_some()
 }
 
 fn write_items(

@@ -11,8 +11,10 @@ pub(crate) enum Outcome {
     Text(String),
     /// Text up to the first media item; more follows.
     Start(String),
-    /// Why there is no text.
+    /// Why the template has no text.
     Refuses(String),
+    /// Why the engine refuses the request whatever the template: what we make of such a request matters to nobody.
+    Invalid(String),
     /// Nothing was found out.
     Skips(String),
 }
@@ -77,7 +79,7 @@ pub(crate) fn render(prompter: &Prompter, body: &str) -> Outcome {
 /// Whether both sides agree.
 pub(crate) fn agree(ours: &Outcome, theirs: &Outcome) -> bool {
     match (ours, theirs) {
-        (Outcome::Skips(_), _) | (_, Outcome::Skips(_)) => true,
+        (Outcome::Skips(_), _) | (_, Outcome::Skips(_) | Outcome::Invalid(_)) => true,
         (Outcome::Text(ours), Outcome::Text(theirs)) => ours == theirs,
         (Outcome::Start(ours), Outcome::Text(theirs)) => theirs.starts_with(ours),
         (Outcome::Refuses(_), Outcome::Refuses(_)) => true,

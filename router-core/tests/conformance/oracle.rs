@@ -28,6 +28,7 @@ struct Answer {
 #[serde(rename_all = "lowercase")]
 enum Rendered {
     Text(String),
+    Fails(String),
     Refuses(String),
     Skips(String),
 }
@@ -78,7 +79,8 @@ impl Oracle {
             .into_iter()
             .map(|result| match result {
                 Rendered::Text(text) => Outcome::Text(text),
-                Rendered::Refuses(why) => Outcome::Refuses(why),
+                Rendered::Fails(why) => Outcome::Refuses(why),
+                Rendered::Refuses(why) => Outcome::Invalid(why),
                 Rendered::Skips(why) => Outcome::Skips(why),
             })
             .collect()

@@ -128,6 +128,7 @@ fn random_chats_are_rendered_as_jinja2_renders_them() {
 fn kind(ours: &Outcome, theirs: &Outcome) -> &'static str {
     match (ours, theirs) {
         (Outcome::Skips(_), _) | (_, Outcome::Skips(_)) => "skipped",
+        (_, Outcome::Invalid(_)) => "no valid request",
         (Outcome::Refuses(_), Outcome::Refuses(_)) => "both refuse",
         (Outcome::Refuses(_), _) => "only we refuse",
         (_, Outcome::Refuses(_)) => "only jinja2 refuses",

@@ -48,6 +48,7 @@ struct Expected {
     template: String,
     conversation: String,
     text: Option<String>,
+    fails: Option<String>,
 }
 
 #[test]
@@ -74,8 +75,13 @@ fn every_pair_is_rendered_as_jinja2_renders_it() {
             template,
             conversation,
             text,
+            fails,
         } = serde_json::from_str(line).unwrap();
-        let theirs = text.map_or(Outcome::Refuses("error".into()), Outcome::Text);
+        let theirs = match (text, fails.as_deref()) {
+            (Some(text), _) => Outcome::Text(text),
+            (None, Some("request")) => Outcome::Invalid("request".into()),
+            (None, _) => Outcome::Refuses("template".into()),
+        };
         let ours = match &prompters[template.as_str()] {
             Ok(prompter) => compare::render(prompter, bodies[&conversation].get()),
             Err(error) => {

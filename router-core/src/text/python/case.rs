@@ -47,7 +47,7 @@ pub(super) fn swap(text: &str) -> String {
 }
 
 /// `str.isupper` and, with `upper` unset, `str.islower`: has cased letters, all of that case.
-pub(super) fn is_all(text: &str, upper: bool) -> bool {
+pub(in crate::text) fn is_all(text: &str, upper: bool) -> bool {
     let fits = |letter: char| {
         if upper {
             letter.is_uppercase()

@@ -8,11 +8,16 @@ use super::{Args, View};
 pub(super) fn call_dict(dict: &Value, method: &str, args: &Args<'_>) -> Result<Value, Error> {
     match method {
         "get" => {
-            let found = dict.get_item(&args.required(0, "key")?)?;
-            if !found.is_undefined() {
+            let key = args.required(0, "key")?;
+            let object = dict.as_object().ok_or(ErrorKind::InvalidOperation)?;
+            if let Some(found) = object.get_value(&key) {
                 return Ok(found);
             }
-            Ok(args.get(1, "default").unwrap_or_else(|| Value::from(())))
+            Ok(args
+                .positional
+                .get(1)
+                .cloned()
+                .unwrap_or_else(|| Value::from(())))
         }
         "keys" => Ok(view("dict_keys", dict.try_iter()?.collect())),
         "values" => {

@@ -46,6 +46,12 @@ pub(in crate::text) fn percent(
 ) -> Result<String, Error> {
     let named = text.contains("%(");
     let values: Vec<Value> = if named {
+        if values.kind() != ValueKind::Map {
+            return Err(Error::new(
+                ErrorKind::InvalidOperation,
+                "format needs a mapping",
+            ));
+        }
         let entries = values
             .try_iter()?
             .map(|key| Ok((key.to_string(), as_printed(&values.get_item(&key)?)?)))

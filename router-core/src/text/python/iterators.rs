@@ -9,6 +9,13 @@ use minijinja::{Error, ErrorKind, Value};
 /// Most items of a range, as the sandbox has it.
 const MAX_RANGE: u64 = 100_000;
 
+/// Whether a value is iterable in Python without being a list, a tuple, a dict or a string.
+pub(in crate::text) fn is_iterator(value: &Value) -> bool {
+    value.downcast_object_ref::<Generator>().is_some()
+        || value.downcast_object_ref::<Range>().is_some()
+        || value.downcast_object_ref::<View>().is_some()
+}
+
 /// What a generator function returns: true, without a length, and gone once it was walked through.
 pub(in crate::text) struct Generator(Mutex<Vec<Value>>);
 

@@ -39,6 +39,12 @@ pub(super) fn new() -> Result<Environment<'static>, Error> {
     environment.add_test("iterable", is_iterable);
     environment.add_test("callable", is_callable);
     environment.add_test("sameas", is_same);
+    environment.add_test("lower", |value: &Value| {
+        string(value).map(|text| python::is_all_case(&text.to_string(), false))
+    });
+    environment.add_test("upper", |value: &Value| {
+        string(value).map(|text| python::is_all_case(&text.to_string(), true))
+    });
     Ok(environment)
 }
 

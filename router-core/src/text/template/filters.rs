@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use minijinja::value::{Kwargs, Rest, ValueKind};
+use minijinja::value::{Kwargs, Rest, Tuple, ValueKind};
 use minijinja::{Environment, Error, ErrorKind, State, Value, filters};
 
 use crate::text::python::{self, Generator, Group};
@@ -51,21 +51,24 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("float", float);
     environment.add_filter("join", join);
     environment.add_filter("title", title);
-    environment.add_filter("upper", |value: &Value| {
-        soft_string(value).map(|text| text.to_uppercase())
-    });
-    environment.add_filter("lower", |value: &Value| {
-        soft_string(value).map(|text| text.to_lowercase())
-    });
+    environment.add_filter("upper", |value: &Value| cased(value, str::to_uppercase));
+    environment.add_filter("lower", |value: &Value| cased(value, str::to_lowercase));
     environment.add_filter("capitalize", |value: &Value| {
-        soft_string(value).map(|text| python::capitalize(&text))
+        cased(value, python::capitalize)
     });
+    environment.add_filter("reverse", reverse);
+    environment.add_filter("round list", filters::round);
+    environment.add_filter("round", round);
     environment.add_filter("wordcount", wordcount);
+    environment.add_filter("format", format_text);
     environment.add_filter("center", center);
     environment.add_filter("truncate", truncate);
     environment.add_filter("indent", indent);
     environment.add_filter("groupby list", filters::groupby);
     environment.add_filter("groupby", groupby);
+    environment.add_filter("safe", |value: &Value| {
+        soft_string(value).map(|text| Value::from_safe_string(text.into_owned()))
+    });
     for name in ["e", "escape", "forceescape"] {
         environment.add_filter(name, escape);
     }
@@ -98,6 +101,51 @@ fn soft_string(value: &Value) -> Result<Cow<'_, str>, Error> {
         python::write_str(&mut text, value)?;
     }
     Ok(Cow::Owned(text))
+}
+
+/// A string in another case, marked as safe where it was.
+fn cased(value: &Value, change: fn(&str) -> String) -> Result<Value, Error> {
+    let text = change(&soft_string(value)?);
+    Ok(if value.is_safe() {
+        Value::from_safe_string(text)
+    } else {
+        Value::from(text)
+    })
+}
+
+/// `reverse`: a string, or an iterator.
+fn reverse(value: &Value) -> Result<Value, Error> {
+    if let Some(text) = value.as_str() {
+        return Ok(Value::from(text.chars().rev().collect::<String>()));
+    }
+    if value.is_none() || value.is_undefined() {
+        return Err(invalid("nothing to reverse"));
+    }
+    let mut items: Vec<Value> = value.try_iter()?.collect();
+    items.reverse();
+    Ok(Value::from_object(Generator::new(items)))
+}
+
+/// `round`; other than `common`, the methods make a float of an integer.
+fn round(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    args: Rest<Value>,
+    keywords: Kwargs,
+) -> Result<Value, Error> {
+    let method = match args.get(1) {
+        Some(method) => Some(method.clone()),
+        None => keywords.peek::<Option<Value>>("method").ok().flatten(),
+    };
+    let is_common = method.is_none_or(|method| method.as_str() == Some("common"));
+    let value = if value.is_integer() && !is_common {
+        Value::from(f64::try_from(value.clone())?)
+    } else {
+        value.clone()
+    };
+    let mut all = vec![value];
+    all.extend(args.0);
+    apply(state, "round list", Rest(all), keywords)
 }
 
 fn items(value: &Value) -> Result<Value, Error> {
@@ -254,6 +302,26 @@ fn title(value: &Value) -> Result<String, Error> {
         rest = after;
     }
     Ok(titled)
+}
+
+/// `format`: the `%` operator.
+fn format_text(
+    state: &State<'_, '_>,
+    value: &Value,
+    args: Rest<Value>,
+    keywords: Kwargs,
+) -> Result<String, Error> {
+    let text = soft_string(value)?;
+    if value.is_safe() {
+        return Err(invalid("values would be escaped"));
+    }
+    let has_keywords = keywords.args().next().is_some();
+    let values = match (has_keywords, args.is_empty()) {
+        (true, true) => keywords.into(),
+        (true, false) => return Err(invalid("both positional and named values")),
+        (false, _) => Value::from(Tuple::from(args.0)),
+    };
+    python::percent(state, &text, &values)
 }
 
 /// `wordcount`, for texts whose letters need no table to be told.

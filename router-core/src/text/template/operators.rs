@@ -1,7 +1,7 @@
 //! Operations that templates are rewritten to; see [`super::rewrite`].
 
-use minijinja::value::Rest;
-use minijinja::{Environment, Error, State, Value};
+use minijinja::value::{Rest, ValueKind};
+use minijinja::{Environment, Error, ErrorKind, State, Value};
 
 use crate::text::python;
 
@@ -10,6 +10,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("__concat", concat);
     environment.add_filter("__percent", percent);
     environment.add_filter("__letters", letters);
+    environment.add_filter("__sliceable", sliceable);
 }
 
 /// `a ~ b ~ …`
@@ -34,6 +35,22 @@ fn concat(state: &State<'_, '_>, first: &Value, rest: Rest<Value>) -> Result<Str
 /// `format % values`
 fn percent(state: &State<'_, '_>, text: &str, values: &Value) -> Result<String, Error> {
     python::percent(state, text, values)
+}
+
+/// What can be sliced as the template engine does it: strings, lists and tuples.
+fn sliceable(value: &Value) -> Result<Value, Error> {
+    match value.kind() {
+        ValueKind::String => Ok(value.clone()),
+        ValueKind::Seq | ValueKind::Iterable
+            if value.len().is_some() && !python::is_iterator(value) =>
+        {
+            Ok(value.clone())
+        }
+        _ => Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "value can't be sliced",
+        )),
+    }
 }
 
 /// What a loop runs through: of a string, its letters.

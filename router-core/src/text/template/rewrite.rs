@@ -2,17 +2,22 @@
 //! of our own filters ([`super::operators`]).
 //!
 //! Rewritten are: `a ~ b` (joins with `str()`), `'…' % x` (formats) and loops over what may be a string (whose letters are counted).
+//! What the template engine can't do becomes a filter that doesn't exist, which fails where it is reached.
 //! White space control has been applied by the parser, so that the text between tags is written as it stands, with delimiters that
 //! no template uses.
 
+mod constants;
 mod expressions;
+mod macros;
 
 use core::fmt::Write;
 
-use minijinja::machinery::ast::{CallArg, Expr, ForLoop, Macro, Stmt};
+use minijinja::machinery::ast::{Expr, ForLoop, Macro, Stmt};
 use minijinja::syntax::SyntaxConfig;
 
 use super::facts::Facts;
+use expressions::Expressions;
+use macros::Macros;
 
 /// Begin and end of a block, of a variable and of a comment in the rewritten source.
 const BLOCK: [&str; 2] = ["\u{1}%", "%\u{1}"];
@@ -29,18 +34,23 @@ pub(super) fn syntax() -> Result<SyntaxConfig, minijinja::Error> {
         .build()
 }
 
-/// Writes a template.
-pub(super) fn rewrite(template: &Stmt<'_>) -> String {
-    let mut writer = Writer { out: String::new() };
+/// Writes a template, of which `facts` were collected.
+pub(super) fn rewrite(template: &Stmt<'_>, facts: &Facts<'_>) -> String {
+    let macros = Macros::collect(&facts.macros);
+    let mut writer = Writer {
+        out: String::new(),
+        expressions: Expressions { macros },
+    };
     writer.stmt(template);
     writer.out
 }
 
-struct Writer {
+struct Writer<'a> {
     out: String,
+    expressions: Expressions<'a>,
 }
 
-impl Writer {
+impl Writer<'_> {
     fn block(&mut self, inner: &str) {
         let [open, close] = BLOCK;
         for part in [open, " ", inner, " ", close] {
@@ -52,6 +62,13 @@ impl Writer {
     fn around(&mut self, name: &str, head: &str, body: &[Stmt<'_>]) {
         self.block(&format!("{name} {head}"));
         self.stmts(body);
+        self.block(&format!("end{name}"));
+    }
+
+    /// Writes a block that holds others, whose assignments end with it.
+    fn scope(&mut self, name: &str, head: &str, body: &[Stmt<'_>]) {
+        self.block(&format!("{name} {head}"));
+        self.around("with", "", body);
         self.block(&format!("end{name}"));
     }
 
@@ -67,14 +84,14 @@ impl Writer {
             Stmt::EmitRaw(node) => self.out.push_str(node.raw),
             Stmt::EmitExpr(node) => {
                 let [open, close] = VARIABLE;
-                let inner = expr(&node.expr);
+                let inner = self.expr(&node.expr);
                 for part in [open, " ", &inner, " ", close] {
                     self.out.push_str(part);
                 }
             }
             Stmt::ForLoop(node) => self.for_loop(node),
             Stmt::IfCond(node) => {
-                self.block(&format!("if {}", expr(&node.expr)));
+                self.block(&format!("if {}", self.expr(&node.expr)));
                 self.stmts(&node.true_body);
                 if !node.false_body.is_empty() {
                     self.block("else");
@@ -86,7 +103,9 @@ impl Writer {
                 let assignments: Vec<String> = node
                     .assignments
                     .iter()
-                    .map(|(target, value)| format!("{} = {}", self::target(target), expr(value)))
+                    .map(|(target, value)| {
+                        format!("{} = {}", self::target(target), self.expr(value))
+                    })
                     .collect();
                 self.around("with", &assignments.join(", "), &node.body);
             }
@@ -94,36 +113,30 @@ impl Writer {
                 self.block(&format!(
                     "set {} = {}",
                     target(&node.target),
-                    expr(&node.expr)
+                    self.expr(&node.expr)
                 ));
             }
             Stmt::SetBlock(node) => {
                 let filter = node
                     .filter
                     .as_ref()
-                    .map(|chain| format!(" | {}", expr(chain)));
+                    .map(|chain| format!(" | {}", self.expr(chain)));
                 let head = format!("{}{}", target(&node.target), filter.unwrap_or_default());
-                self.around("set", &head, &node.body);
+                self.scope("set", &head, &node.body);
             }
-            Stmt::FilterBlock(node) => self.around("filter", &expr(&node.filter), &node.body),
+            Stmt::FilterBlock(node) => self.scope("filter", &self.expr(&node.filter), &node.body),
             Stmt::Macro(node) => {
-                self.around(
-                    "macro",
-                    &format!("{}{}", node.name, parameters(node)),
-                    &node.body,
-                );
+                self.block(&format!("macro {}{}", node.name, macros::head(node)));
+                self.macro_body(node);
+                self.block("endmacro");
             }
             Stmt::CallBlock(node) => {
-                let head = format!(
-                    "{} {}",
-                    parameters(&node.macro_decl),
-                    expressions::call(&node.call)
-                );
-                self.block(&format!("call{head}"));
-                self.stmts(&node.macro_decl.body);
+                let call = self.expressions.call(&node.call);
+                self.block(&format!("call{} {call}", macros::head(&node.macro_decl)));
+                self.macro_body(&node.macro_decl);
                 self.block("endcall");
             }
-            Stmt::Do(node) => self.block(&format!("do {}", expressions::call(&node.call))),
+            Stmt::Do(node) => self.block(&format!("do {}", self.expressions.call(&node.call))),
             Stmt::Continue(_) => self.block("continue"),
             Stmt::Break(_) => self.block("break"),
             Stmt::Block(node) => self.around("block", node.name, &node.body),
@@ -132,23 +145,43 @@ impl Writer {
             | Stmt::Extends(_)
             | Stmt::Include(_)
             | Stmt::Import(_)
-            | Stmt::FromImport(_) => {
-                let [open, close] = VARIABLE;
-                // Writing to a string can't fail.
-                _ = write!(self.out, "{open} ''|unsupported_statement {close}");
-            }
+            | Stmt::FromImport(_) => self.unsupported(),
         }
     }
 
+    fn macro_body(&mut self, node: &Macro<'_>) {
+        for (name, test, default) in macros::defaults(node) {
+            let default = self.expr(default);
+            self.block(&format!("if {test}"));
+            self.block(&format!("set {name} = {default}"));
+            self.block("endif");
+        }
+        self.stmts(&node.body);
+    }
+
+    fn expr(&self, expr: &Expr<'_>) -> String {
+        self.expressions.expr(expr)
+    }
+
+    fn unsupported(&mut self) {
+        let [open, close] = VARIABLE;
+        // Writing to a string can't fail.
+        _ = write!(self.out, "{open} ''|unsupported_statement {close}");
+    }
+
     fn for_loop(&mut self, node: &ForLoop<'_>) {
-        let mut iterable = expr(&node.iter);
+        // Jinja2 also does the other part where no round came to its end.
+        if !node.else_body.is_empty() && may_end_early(&node.body) {
+            return self.unsupported();
+        }
+        let mut iterable = self.expr(&node.iter);
         if may_be_string(&node.iter) && Facts::of(&node.body).variables.contains("loop") {
             iterable.push_str("|__letters");
         }
         let condition = node
             .filter_expr
             .as_ref()
-            .map(|filter| format!(" if {}", expr(filter)));
+            .map(|filter| format!(" if {}", self.expr(filter)));
         self.block(&format!(
             "for {} in {iterable}{}{}",
             target(&node.target),
@@ -164,12 +197,6 @@ impl Writer {
     }
 }
 
-fn expr(expr: &Expr<'_>) -> String {
-    let mut out = String::new();
-    expressions::write(&mut out, expr);
-    out
-}
-
 /// What is assigned to: a name, an attribute, or several of them.
 fn target(target: &Expr<'_>) -> String {
     match target {
@@ -179,7 +206,7 @@ fn target(target: &Expr<'_>) -> String {
                 .iter()
                 .map(|name| match name {
                     Expr::List(_) => format!("({})", self::target(name)),
-                    _ => expr(name),
+                    _ => attribute(name),
                 })
                 .collect();
             match names.as_slice() {
@@ -187,25 +214,29 @@ fn target(target: &Expr<'_>) -> String {
                 _ => names.join(", "),
             }
         }
-        _ => expr(target),
+        _ => attribute(target),
     }
 }
 
-/// Parameters of a macro; the last ones have defaults.
-fn parameters(node: &Macro<'_>) -> String {
-    let required = node.args.len().saturating_sub(node.defaults.len());
-    let parameters: Vec<String> = node
-        .args
-        .iter()
-        .enumerate()
-        .map(
-            |(i, name)| match i.checked_sub(required).and_then(|i| node.defaults.get(i)) {
-                Some(default) => format!("{}={}", expr(name), expr(default)),
-                None => expr(name),
-            },
-        )
-        .collect();
-    format!("({})", parameters.join(", "))
+/// A name, or an attribute of one.
+fn attribute(target: &Expr<'_>) -> String {
+    match target {
+        Expr::Var(name) => name.id.to_owned(),
+        Expr::GetAttr(node) => format!("{}.{}", attribute(&node.expr), node.name),
+        _ => String::new(),
+    }
+}
+
+/// Whether statements of a loop's body leave a round before its end.
+fn may_end_early(body: &[Stmt<'_>]) -> bool {
+    body.iter().any(|stmt| match stmt {
+        Stmt::Continue(_) | Stmt::Break(_) => true,
+        Stmt::IfCond(node) => may_end_early(&node.true_body) || may_end_early(&node.false_body),
+        Stmt::WithBlock(node) => may_end_early(&node.body),
+        Stmt::SetBlock(node) => may_end_early(&node.body),
+        Stmt::FilterBlock(node) => may_end_early(&node.body),
+        _ => false,
+    })
 }
 
 /// Whether an expression may give a string.
@@ -238,18 +269,4 @@ fn may_be_string(iterable: &Expr<'_>) -> bool {
         },
         _ => true,
     }
-}
-
-/// The arguments of a call, a filter or a test, without parentheses.
-fn arguments(args: &[CallArg<'_>]) -> String {
-    let args: Vec<String> = args
-        .iter()
-        .map(|arg| match arg {
-            CallArg::Pos(value) => expr(value),
-            CallArg::Kwarg(name, value) => format!("{name}={}", expr(value)),
-            CallArg::PosSplat(value) => format!("*{}", expr(value)),
-            CallArg::KwargSplat(value) => format!("**{}", expr(value)),
-        })
-        .collect();
-    args.join(", ")
 }

@@ -25,6 +25,10 @@ class Refused(Exception):
     """The engine answers this request with an error."""
 
 
+class TemplateFailed(Refused):
+    """It does so because the template fails."""
+
+
 class Generation(jinja2.ext.Extension):
     """The `generation` tag: a call block whose body is printed as it is."""
 
@@ -115,7 +119,7 @@ def apply_chat_template(source, special_tokens, messages, tools, kwargs):
     except Refused:
         raise
     except Exception as error:  # whatever a template raises, the engine answers with an error
-        raise Refused(f"{type(error).__name__}: {error}") from error
+        raise TemplateFailed(f"{type(error).__name__}: {error}") from error
 
 
 def mark_final_message(source, messages):

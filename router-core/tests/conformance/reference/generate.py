@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Writes `expected.jsonl`: what the engine renders for every conversation with every template of the conformance set.
 
-Run by `scripts/conformance.sh`. One line a pair; `"text": null` where the engine answers with an error.
+Run by `scripts/conformance.sh`. One line a pair, with the text, or with what makes the engine answer with an error: the template or the
+request itself.
 """
 
 import datetime
@@ -10,7 +11,7 @@ import json
 import pathlib
 import platform
 
-from engine import Clock, Refused
+from engine import Clock, Refused, TemplateFailed
 from preparation import render
 
 ENGINE = "vLLM 0.32.0 with transformers 5.16 to 5.19"
@@ -46,11 +47,13 @@ def main():
         source = path.read_text("utf-8")
         for conversation in conversations:
             try:
-                text = render(source, SPECIAL_TOKENS, conversation["body"])
+                outcome = {"text": render(source, SPECIAL_TOKENS, conversation["body"])}
                 texts += 1
+            except TemplateFailed:
+                outcome = {"fails": "template"}
             except Refused:
-                text = None
-            lines.append(line({"template": path.stem, "conversation": conversation["id"], "text": text}))
+                outcome = {"fails": "request"}
+            lines.append(line({"template": path.stem, "conversation": conversation["id"], **outcome}))
     (folder / "expected.jsonl").write_text("\n".join(lines) + "\n", "utf-8")
     print(f"{len(lines) - 1} pairs, {texts} with text")
 

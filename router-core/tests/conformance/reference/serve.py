@@ -2,7 +2,8 @@
 """Renders chats for a test that asks over standard input: one JSON object a line, one answer a line.
 
 Question: `{"now", "special_tokens", "templates": [source], "jobs": [[index of a template, body as JSON text]]}`.
-Answer: `{"results": [...]}`, each `{"text"}`, `{"refuses": why}`, or `{"skips": why}` where a limit of this process was met.
+Answer: `{"results": [...]}`, each `{"text"}`, `{"fails": why}` where the template fails, `{"refuses": why}` where the engine refuses
+the request before or after that, or `{"skips": why}` where a limit of this process was met.
 """
 
 import datetime
@@ -11,7 +12,7 @@ import resource
 import signal
 import sys
 
-from engine import Clock, Refused
+from engine import Clock, Refused, TemplateFailed
 from preparation import render
 
 SECONDS = 5
@@ -36,9 +37,11 @@ def answer(source, special_tokens, body):
         return {"skips": "half a surrogate pair"}
     except (TooSlow, MemoryError) as error:
         return {"skips": type(error).__name__}
-    except Refused as error:
+    except TemplateFailed as error:
         if isinstance(error.__cause__, (MemoryError, RecursionError)):
             return {"skips": str(error)[:200]}
+        return {"fails": str(error)[:200]}
+    except Refused as error:
         return {"refuses": str(error)[:200]}
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)

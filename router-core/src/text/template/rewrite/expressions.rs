@@ -2,165 +2,211 @@
 
 use core::fmt::Write;
 
-use minijinja::Value;
-use minijinja::machinery::ast::{BinOp, BinOpKind, Call, CompareOpKind, Expr, UnaryOpKind};
+use minijinja::machinery::ast::{
+    BinOp, BinOpKind, Call, CallArg, CompareOpKind, Expr, UnaryOpKind,
+};
 use minijinja::value::ValueKind;
 
 use super::super::source::quote;
-use super::{arguments, expr};
+use super::constants;
+use super::macros::Macros;
 use crate::text::python;
 
-/// Writes an expression.
-pub(super) fn write(out: &mut String, node: &Expr<'_>) {
-    // Writing to a string can't fail.
-    _ = match node {
-        Expr::Var(node) => write!(out, "{}", node.id),
-        Expr::Const(node) => {
-            constant(out, &node.value);
-            Ok(())
-        }
-        Expr::Slice(node) => {
-            let part = |part: &Option<Expr<'_>>| part.as_ref().map(expr).unwrap_or_default();
-            write!(
-                out,
-                "{}[{}:{}:{}]",
-                base(&node.expr),
-                part(&node.start),
-                part(&node.stop),
-                // A slice without a step needs no second colon, but takes it.
-                part(&node.step)
-            )
-        }
-        Expr::UnaryOp(node) => {
-            let op = match node.op {
-                UnaryOpKind::Not => "not ",
-                UnaryOpKind::Neg => "-",
-            };
-            write!(out, "({op}({}))", expr(&node.expr))
-        }
-        Expr::BinOp(node) => {
-            operation(out, node);
-            Ok(())
-        }
-        Expr::Compare(node) => {
-            _ = write!(out, "({}", expr(&node.expr));
-            for operand in &node.ops {
-                _ = write!(out, " {} {}", comparison(operand.op), expr(&operand.expr));
+/// Writes expressions of one template.
+pub(super) struct Expressions<'a> {
+    pub(super) macros: Macros<'a>,
+}
+
+impl Expressions<'_> {
+    /// Writes an expression.
+    pub(super) fn expr(&self, node: &Expr<'_>) -> String {
+        let mut out = String::new();
+        match node {
+            // What a macro is given beyond its parameters.
+            Expr::Var(node) if matches!(node.id, "varargs" | "kwargs") => {
+                out.push_str("(none|unsupported_variable)");
             }
-            write!(out, ")")
-        }
-        Expr::IfExpr(node) => {
-            _ = write!(
-                out,
-                "({} if {}",
-                expr(&node.true_expr),
-                expr(&node.test_expr)
-            );
-            if let Some(other) = &node.false_expr {
-                _ = write!(out, " else {}", expr(other));
+            Expr::Var(node) => out.push_str(node.id),
+            Expr::Const(node) => constants::write(&mut out, &node.value),
+            Expr::Slice(node) => {
+                let part = |part: &Option<Expr<'_>>| {
+                    part.as_ref()
+                        .map(|part| self.expr(part))
+                        .unwrap_or_default()
+                };
+                let (start, stop, step) = (part(&node.start), part(&node.stop), part(&node.step));
+                let base = self.filtered(&node.expr);
+                return format!("({base}|__sliceable)[{start}:{stop}:{step}]");
             }
-            write!(out, ")")
-        }
-        Expr::Filter(node) => {
-            if let Some(inner) = &node.expr {
-                _ = write!(out, "{}|", filtered(inner));
+            Expr::UnaryOp(node) => {
+                let op = match node.op {
+                    UnaryOpKind::Not => "not ",
+                    UnaryOpKind::Neg => "-",
+                };
+                return format!("({op}({}))", self.expr(&node.expr));
             }
-            write!(out, "{}", node.name).and_then(|()| match node.args.as_slice() {
-                [] => Ok(()),
-                args => write!(out, "({})", arguments(args)),
+            Expr::BinOp(node) => return self.operation(node),
+            Expr::Compare(node) => {
+                out = format!("({}", self.expr(&node.expr));
+                for operand in &node.ops {
+                    // Writing to a string can't fail.
+                    _ = write!(
+                        out,
+                        " {} {}",
+                        comparison(operand.op),
+                        self.expr(&operand.expr)
+                    );
+                }
+                out.push(')');
+            }
+            Expr::IfExpr(node) => {
+                let (value, test) = (self.expr(&node.true_expr), self.expr(&node.test_expr));
+                out = format!("({value} if {test}");
+                if let Some(other) = &node.false_expr {
+                    _ = write!(out, " else {}", self.expr(other));
+                }
+                out.push(')');
+            }
+            Expr::Filter(node) => {
+                if let Some(inner) = &node.expr {
+                    out = format!("{}|", self.filtered(inner));
+                }
+                out.push_str(node.name);
+                out.push_str(&self.in_parentheses(&node.args));
+            }
+            Expr::Test(node) => {
+                let (value, args) = (self.filtered(&node.expr), self.in_parentheses(&node.args));
+                return format!("({value} is {}{args})", node.name);
+            }
+            Expr::GetAttr(node) => return format!("{}.{}", self.base(&node.expr), node.name),
+            Expr::GetItem(node) => {
+                let key = self.expr(&node.subscript_expr);
+                return format!("{}[{key}]", self.base(&node.expr));
+            }
+            Expr::Call(node) => return self.call(node),
+            Expr::List(node) => return format!("[{}]", self.list(&node.items)),
+            Expr::Tuple(node) => {
+                let comma = if node.items.len() == 1 { "," } else { "" };
+                return format!("({}{comma})", self.list(&node.items));
+            }
+            Expr::Map(node) => {
+                let entries = node.keys.iter().zip(&node.values);
+                let entries: Vec<String> = entries
+                    .map(|(key, value)| format!("{}: {}", self.expr(key), self.expr(value)))
+                    .collect();
+                return format!("{{{}}}", entries.join(", "));
+            }
+        }
+        out
+    }
+
+    /// Writes a call.
+    pub(super) fn call(&self, node: &Call<'_>) -> String {
+        let mut args = self.arguments(&node.args);
+        if let Some(given) = self.macros.given(&node.expr, &node.args) {
+            args.push_str(if args.is_empty() { "" } else { ", " });
+            args.push_str(&given);
+        }
+        format!("{}({args})", self.base(&node.expr))
+    }
+
+    fn list(&self, items: &[Expr<'_>]) -> String {
+        let items: Vec<String> = items.iter().map(|item| self.expr(item)).collect();
+        items.join(", ")
+    }
+
+    /// The arguments of a call, a filter or a test, without parentheses.
+    fn arguments(&self, args: &[CallArg<'_>]) -> String {
+        let args: Vec<String> = args
+            .iter()
+            .map(|arg| match arg {
+                CallArg::Pos(value) => self.expr(value),
+                CallArg::Kwarg(name, value) => format!("{name}={}", self.expr(value)),
+                CallArg::PosSplat(value) => format!("*{}", self.expr(value)),
+                CallArg::KwargSplat(value) => format!("**{}", self.expr(value)),
             })
-        }
-        Expr::Test(node) => {
-            _ = write!(out, "({} is {}", filtered(&node.expr), node.name);
-            if !node.args.is_empty() {
-                _ = write!(out, "({})", arguments(&node.args));
-            }
-            write!(out, ")")
-        }
-        Expr::GetAttr(node) => write!(out, "{}.{}", base(&node.expr), node.name),
-        Expr::GetItem(node) => write!(out, "{}[{}]", base(&node.expr), expr(&node.subscript_expr)),
-        Expr::Call(node) => {
-            out.push_str(&call(node));
-            Ok(())
-        }
-        Expr::List(node) => write!(out, "[{}]", list(&node.items)),
-        Expr::Tuple(node) => match node.items.as_slice() {
-            [item] => write!(out, "({},)", expr(item)),
-            items => write!(out, "({})", list(items)),
-        },
-        Expr::Map(node) => {
-            out.push('{');
-            for (i, (key, value)) in node.keys.iter().zip(&node.values).enumerate() {
-                let comma = if i == 0 { "" } else { ", " };
-                _ = write!(out, "{comma}{}: {}", expr(key), expr(value));
-            }
-            write!(out, "}}")
-        }
-    };
-}
-
-/// Writes a call.
-pub(super) fn call(node: &Call<'_>) -> String {
-    format!("{}({})", base(&node.expr), arguments(&node.args))
-}
-
-fn list(items: &[Expr<'_>]) -> String {
-    items.iter().map(expr).collect::<Vec<_>>().join(", ")
-}
-
-/// An expression that an attribute, an item or a call follows.
-fn base(node: &Expr<'_>) -> String {
-    match node {
-        Expr::Filter(_) => format!("({})", expr(node)),
-        _ => filtered(node),
+            .collect();
+        args.join(", ")
     }
-}
 
-/// An expression that a filter or a test follows.
-fn filtered(node: &Expr<'_>) -> String {
-    match node {
-        Expr::Const(constant) if constant.value.kind() != ValueKind::String => {
-            format!("({})", expr(node))
+    fn in_parentheses(&self, args: &[CallArg<'_>]) -> String {
+        match args {
+            [] => String::new(),
+            args => format!("({})", self.arguments(args)),
         }
-        _ => expr(node),
     }
-}
 
-fn operation(out: &mut String, node: &BinOp<'_>) {
-    let op = match node.op {
-        BinOpKind::Concat => {
-            let mut parts = Vec::new();
-            collect_parts(&node.left, &mut parts);
-            collect_parts(&node.right, &mut parts);
-            return concatenation(out, &parts);
+    /// An expression that an attribute, an item or a call follows.
+    fn base(&self, node: &Expr<'_>) -> String {
+        match node {
+            Expr::Filter(_) => format!("({})", self.expr(node)),
+            _ => self.filtered(node),
         }
-        BinOpKind::Rem if is_string(&node.left) => {
-            _ = write!(
-                out,
-                "({}|__percent({}))",
-                filtered(&node.left),
-                expr(&node.right)
-            );
-            return;
+    }
+
+    /// An expression that a filter or a test follows.
+    fn filtered(&self, node: &Expr<'_>) -> String {
+        match node {
+            Expr::Const(constant) if constant.value.kind() != ValueKind::String => {
+                format!("({})", self.expr(node))
+            }
+            _ => self.expr(node),
         }
-        BinOpKind::Eq => "==",
-        BinOpKind::Ne => "!=",
-        BinOpKind::Lt => "<",
-        BinOpKind::Lte => "<=",
-        BinOpKind::Gt => ">",
-        BinOpKind::Gte => ">=",
-        BinOpKind::ScAnd => "and",
-        BinOpKind::ScOr => "or",
-        BinOpKind::Add => "+",
-        BinOpKind::Sub => "-",
-        BinOpKind::Mul => "*",
-        BinOpKind::Div => "/",
-        BinOpKind::FloorDiv => "//",
-        BinOpKind::Rem => "%",
-        BinOpKind::Pow => "**",
-        BinOpKind::In => "in",
-    };
-    _ = write!(out, "({} {op} {})", expr(&node.left), expr(&node.right));
+    }
+
+    fn operation(&self, node: &BinOp<'_>) -> String {
+        let op = match node.op {
+            BinOpKind::Concat => {
+                let mut parts = Vec::new();
+                collect_parts(&node.left, &mut parts);
+                collect_parts(&node.right, &mut parts);
+                return self.concatenation(&parts);
+            }
+            BinOpKind::Rem if is_string(&node.left) => {
+                let (format, values) = (self.filtered(&node.left), self.expr(&node.right));
+                return format!("({format}|__percent({values}))");
+            }
+            BinOpKind::Eq => "==",
+            BinOpKind::Ne => "!=",
+            BinOpKind::Lt => "<",
+            BinOpKind::Lte => "<=",
+            BinOpKind::Gt => ">",
+            BinOpKind::Gte => ">=",
+            BinOpKind::ScAnd => "and",
+            BinOpKind::ScOr => "or",
+            BinOpKind::Add => "+",
+            BinOpKind::Sub => "-",
+            BinOpKind::Mul => "*",
+            BinOpKind::Div => "/",
+            BinOpKind::FloorDiv => "//",
+            BinOpKind::Rem => "%",
+            BinOpKind::Pow => "**",
+            BinOpKind::In => "in",
+        };
+        format!(
+            "({} {op} {})",
+            self.expr(&node.left),
+            self.expr(&node.right)
+        )
+    }
+
+    fn concatenation(&self, parts: &[Part<'_, '_>]) -> String {
+        let mut out = String::from("(");
+        for (i, part) in parts.iter().enumerate() {
+            out.push_str(match i {
+                0 => "",
+                1 => "|__concat(",
+                _ => ", ",
+            });
+            out.push_str(&match part {
+                Part::Text(text) => quote(text),
+                Part::Other(node) if i == 0 => self.filtered(node),
+                Part::Other(node) => self.expr(node),
+            });
+        }
+        out.push_str(if parts.len() > 1 { "))" } else { ")" });
+        out
+    }
 }
 
 /// One part of a concatenation.
@@ -190,23 +236,6 @@ fn collect_parts<'a, 'e>(node: &'a Expr<'e>, parts: &mut Vec<Part<'a, 'e>>) {
     }
 }
 
-fn concatenation(out: &mut String, parts: &[Part<'_, '_>]) {
-    out.push('(');
-    for (i, part) in parts.iter().enumerate() {
-        out.push_str(match i {
-            0 => "",
-            1 => "|__concat(",
-            _ => ", ",
-        });
-        match part {
-            Part::Text(text) => out.push_str(&quote(text)),
-            Part::Other(node) if i == 0 => out.push_str(&filtered(node)),
-            Part::Other(node) => write(out, node),
-        }
-    }
-    out.push_str(if parts.len() > 1 { "))" } else { ")" });
-}
-
 fn comparison(op: CompareOpKind) -> &'static str {
     match op {
         CompareOpKind::Eq => "==",
@@ -231,41 +260,5 @@ fn is_string(node: &Expr<'_>) -> bool {
             _ => false,
         },
         _ => false,
-    }
-}
-
-/// Writes a constant, which the parser may have made of a list or a map.
-fn constant(out: &mut String, value: &Value) {
-    let items = || value.try_iter().into_iter().flatten();
-    match value.kind() {
-        ValueKind::String => out.push_str(&quote(value.as_str().unwrap_or_default())),
-        ValueKind::None => out.push_str("none"),
-        ValueKind::Bool => out.push_str(if value.is_true() { "true" } else { "false" }),
-        ValueKind::Number if value.is_integer() => {
-            _ = write!(out, "{value}");
-        }
-        ValueKind::Number => match f64::try_from(value.clone()) {
-            Ok(number) if number.is_infinite() => out.push_str("1e999"),
-            Ok(number) => _ = write!(out, "{number:?}"),
-            Err(_) => {}
-        },
-        ValueKind::Map => {
-            out.push('{');
-            for key in items() {
-                constant(out, &key);
-                out.push_str(": ");
-                constant(out, &value.get_item(&key).unwrap_or_default());
-                out.push_str(", ");
-            }
-            out.push('}');
-        }
-        _ => {
-            out.push(if value.is_tuple() { '(' } else { '[' });
-            for item in items() {
-                constant(out, &item);
-                out.push_str(", ");
-            }
-            out.push(if value.is_tuple() { ')' } else { ']' });
-        }
     }
 }
