@@ -19,7 +19,7 @@ use minijinja::{Environment, ErrorKind, Value};
 use super::error::{ProfileError, Unscorable};
 use super::messages::ContentFormat;
 use super::strftime::LocalTime;
-use super::value::Variables;
+use super::value::{Variables, dict};
 use facts::Facts;
 
 /// Longest prompt that is rendered, in bytes.
@@ -38,6 +38,40 @@ pub(super) struct ChatTemplate {
     format: ContentFormat,
     knows_developer: bool,
     tells_time: bool,
+}
+
+/// Whether a template fails on a system message that isn't the first.
+///
+/// Follows vLLM 0.32 (`entrypoints/anthropic/serving.py`), which tries the template without its own additions to Jinja2: one that uses
+/// them here counts as failing.
+pub(super) fn wants_system_first(source: &str) -> bool {
+    let Ok(environment) = compile_bare(source) else {
+        return true;
+    };
+    let message = |role: &str| {
+        let entry = |key: &str, value: &str| (Value::from(key), Value::from(value));
+        dict([entry("role", role), entry("content", "t")].into_iter())
+    };
+    let mut variables = Variables(Vec::new());
+    let roles = ["system", "user", "system", "user"];
+    variables.set("messages", roles.map(message).into_iter().collect());
+    variables.set("add_generation_prompt", Value::from(false));
+    let mut out = Limited {
+        bytes: Vec::new(),
+        full: false,
+    };
+    environment
+        .get_template(NAME)
+        .and_then(|template| template.render_captured_to(Value::from_object(variables), &mut out))
+        .is_err()
+}
+
+fn compile_bare(source: &str) -> Result<Environment<'static>, minijinja::Error> {
+    let tree = parse(source, NAME, environment::jinja_syntax()?)?;
+    let mut environment = environment::bare()?;
+    let rewritten = rewrite::rewrite(&tree, &Facts::collect(&tree));
+    environment.add_template_owned(NAME, rewritten)?;
+    Ok(environment)
 }
 
 impl ChatTemplate {
@@ -106,16 +140,7 @@ impl ChatTemplate {
             Ok(_) => Ok(out.bytes),
             Err(_) if out.full => Err(Unscorable::Limit),
             Err(error) if error.kind() == ErrorKind::OutOfFuel => Err(Unscorable::Limit),
-            Err(error) => {
-                if std::env::var_os("XXX_EXPLAIN").is_some() {
-                    let mut e: Option<&dyn std::error::Error> = Some(&error);
-                    while let Some(x) = e {
-                        eprintln!("XXX {x}");
-                        e = x.source();
-                    }
-                }
-                Err(Unscorable::Template)
-            }
+            Err(_) => Err(Unscorable::Template),
         }
     }
 }

@@ -225,7 +225,7 @@ fn schema(rng: &mut Rng, depth: usize) -> Tree {
     if rng.one_in(5) {
         schema.set(
             "enum",
-            Tree::List((0..1 + rng.below(3)).map(|_| json(rng, 0)).collect()),
+            Tree::List((0..=rng.below(3)).map(|_| json(rng, 0)).collect()),
         );
     }
     if rng.one_in(6) {
@@ -431,7 +431,7 @@ fn kwargs(rng: &mut Rng) -> Tree {
         "system_message",
     ];
     let mut kwargs: Vec<(String, Tree)> = Vec::new();
-    for _ in 0..1 + rng.below(3) {
+    for _ in 0..=rng.below(3) {
         let name = rng.pick(&NAMES).to_owned();
         let value = match name.as_str() {
             "builtin" | "builtin_tools" => {
@@ -484,7 +484,7 @@ pub(crate) fn body(rng: &mut Rng) -> Tree {
         messages.push(message(rng, "system", false));
     }
     let orderly = !rng.one_in(3);
-    for i in 0..1 + rng.below(6) {
+    for i in 0..=rng.below(6) {
         let role = if orderly {
             if i % 2 == 0 { "user" } else { "assistant" }
         } else {
@@ -511,7 +511,7 @@ pub(crate) fn body(rng: &mut Rng) -> Tree {
     if rng.one_in(3) {
         body.set(
             "tools",
-            Tree::List((0..1 + rng.below(3)).map(|_| tool(rng)).collect()),
+            Tree::List((0..=rng.below(3)).map(|_| tool(rng)).collect()),
         );
     }
     if rng.one_in(4) {
@@ -519,7 +519,7 @@ pub(crate) fn body(rng: &mut Rng) -> Tree {
     }
     if rng.one_in(8) {
         let mut documents = Vec::new();
-        for _ in 0..1 + rng.below(3) {
+        for _ in 0..=rng.below(3) {
             let mut document = Tree::object([("text", Tree::Text(text(rng)))]);
             if rng.one_in(2) {
                 document.set("title", Tree::Text(text(rng)));

@@ -79,10 +79,11 @@ pub(crate) fn render(prompter: &Prompter, body: &str) -> Outcome {
 /// Whether both sides agree.
 pub(crate) fn agree(ours: &Outcome, theirs: &Outcome) -> bool {
     match (ours, theirs) {
-        (Outcome::Skips(_), _) | (_, Outcome::Skips(_) | Outcome::Invalid(_)) => true,
+        (Outcome::Skips(_), _)
+        | (_, Outcome::Skips(_) | Outcome::Invalid(_))
+        | (Outcome::Refuses(_), Outcome::Refuses(_)) => true,
         (Outcome::Text(ours), Outcome::Text(theirs)) => ours == theirs,
         (Outcome::Start(ours), Outcome::Text(theirs)) => theirs.starts_with(ours),
-        (Outcome::Refuses(_), Outcome::Refuses(_)) => true,
         _ => false,
     }
 }

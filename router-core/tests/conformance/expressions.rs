@@ -87,7 +87,7 @@ pub(crate) fn body(rng: &mut Rng) -> Tree {
         ("w", list(rng, |rng| Tree::Text(chats::text(rng)))),
         (
             "r",
-            Tree::List((0..1 + rng.below(4)).map(|_| record(rng)).collect()),
+            Tree::List((0..=rng.below(4)).map(|_| record(rng)).collect()),
         ),
         ("j", list(rng, |rng| chats::json(rng, 1))),
         (
@@ -132,7 +132,7 @@ pub(crate) fn render(source: &str, body: &str) -> Outcome {
 /// A template.
 pub(crate) fn template(rng: &mut Rng) -> String {
     let mut out = String::new();
-    for _ in 0..1 + rng.below(3) {
+    for _ in 0..=rng.below(3) {
         statement(rng, &mut out, 2);
     }
     out

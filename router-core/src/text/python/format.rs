@@ -110,8 +110,7 @@ fn format(
 /// A value as formats take it that only print it: numbers as they are, everything else as its string.
 fn as_printed(value: &Value) -> Result<Value, Error> {
     match value.kind() {
-        ValueKind::String | ValueKind::Bool => Ok(value.clone()),
-        ValueKind::Number => Ok(value.clone()),
+        ValueKind::String | ValueKind::Bool | ValueKind::Number => Ok(value.clone()),
         _ => {
             let mut text = String::new();
             write_str(&mut text, value)?;

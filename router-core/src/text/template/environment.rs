@@ -20,6 +20,13 @@ pub(super) fn jinja_syntax() -> Result<SyntaxConfig, Error> {
 
 /// An environment for rewritten templates.
 pub(super) fn new() -> Result<Environment<'static>, Error> {
+    let mut environment = bare()?;
+    environment.add_function("raise_exception", raise_exception);
+    Ok(environment)
+}
+
+/// An environment without the functions that engines add to Jinja2.
+pub(super) fn bare() -> Result<Environment<'static>, Error> {
     let mut environment = Environment::new();
     environment.set_syntax(rewrite::syntax()?);
     environment.set_debug(false);
@@ -28,7 +35,6 @@ pub(super) fn new() -> Result<Environment<'static>, Error> {
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(python::call_method);
     environment.set_formatter(format);
-    environment.add_function("raise_exception", raise_exception);
     environment.add_function("range", python::Range::call);
     filters::add(&mut environment);
     operators::add(&mut environment);
