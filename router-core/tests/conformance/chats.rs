@@ -476,9 +476,9 @@ fn kwargs(rng: &mut Rng) -> Tree {
     Tree::Object(kwargs)
 }
 
-/// The body of a chat request.
-pub(crate) fn body(rng: &mut Rng) -> Tree {
-    let media = rng.one_in(12);
+/// The body of a chat request; `media`: for a template that knows images.
+pub(crate) fn body(rng: &mut Rng, media: bool) -> Tree {
+    let media = media && rng.one_in(4);
     let mut messages = Vec::new();
     if rng.one_in(2) {
         messages.push(message(rng, "system", false));

@@ -210,7 +210,7 @@ fn statement(rng: &mut Rng, out: &mut String, depth: usize) {
             let name = rng.pick(&["s", "n", "v", "q", "l"]);
             tag(rng, out, &format!("set {name} = {value}"));
             out.push_str(words(rng));
-            out.push_str(&format!("{{{{ {name} }}}}"));
+            out.extend(["{{ ", name, " }}"]);
         }
         7 => {
             let filter = if rng.one_in(2) { " | trim | upper" } else { "" };
@@ -235,11 +235,10 @@ fn statement(rng: &mut Rng, out: &mut String, depth: usize) {
                 "mac(P) ~ Q",
                 "mac(P, Q, 1)",
             ]);
-            out.push_str(&format!(
-                "{{{{ {} }}}}",
-                call.replace('P', &format!("({p})"))
-                    .replace('Q', &format!("({q})"))
-            ));
+            let call = call
+                .replace('P', &format!("({p})"))
+                .replace('Q', &format!("({q})"));
+            out.extend(["{{ ", &call, " }}"]);
         }
         9 => {
             let value = expr(rng, Kind::Int, 1);
@@ -357,7 +356,7 @@ fn for_loop(rng: &mut Rng, out: &mut String, depth: usize) {
                 "changed(v)",
                 "nope",
             ]);
-            out.push_str(&format!("{{{{ loop.{name} }}}}"));
+            out.extend(["{{ loop.", name, " }}"]);
         }
         _ => {}
     }
@@ -424,7 +423,7 @@ fn fill(rng: &mut Rng, shape: &str, depth: usize) -> String {
         };
         let inner = expr(rng, kind, depth);
         if depth > 0 && inner.contains(' ') && !rng.one_in(5) {
-            out.push_str(&format!("({inner})"));
+            out.extend(["(", &inner, ")"]);
         } else {
             out.push_str(&inner);
         }

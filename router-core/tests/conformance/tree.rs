@@ -1,6 +1,6 @@
 //! JSON that is made at random, kept as spelled, and made smaller step by step.
 
-/// SplitMix64: small, seeded, the same everywhere.
+/// `SplitMix64`: small, seeded, the same everywhere.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(pub(crate) u64);
 

@@ -8,6 +8,7 @@ use minijinja::{
 
 use super::facts::MARKUP_FILTERS;
 use super::{FUEL, filters, operators, rewrite};
+use crate::text::value::BigInt;
 use crate::text::{python, tojson};
 
 /// The syntax of chat templates.
@@ -45,6 +46,10 @@ pub(super) fn bare() -> Result<Environment<'static>, Error> {
     environment.add_test("iterable", is_iterable);
     environment.add_test("callable", is_callable);
     environment.add_test("sameas", is_same);
+    environment.add_test("number", is_number);
+    environment.add_test("integer", |value: &Value| {
+        value.is_integer() || is_big(value)
+    });
     environment.add_test("lower", |value: &Value| {
         string(value).map(|text| python::is_all_case(&text.to_string(), false))
     });
@@ -117,7 +122,16 @@ fn is_iterable(value: &Value) -> bool {
 
 /// Functions and macros; also what is undefined, though calling it fails.
 fn is_callable(value: &Value) -> bool {
-    matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined)
+    matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined) && !is_big(value)
+}
+
+/// Also `true` and `false`, which are integers of Python.
+fn is_number(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Number | ValueKind::Bool) || is_big(value)
+}
+
+fn is_big(value: &Value) -> bool {
+    value.downcast_object_ref::<BigInt>().is_some()
 }
 
 /// Whether two values are one object: known for `none`, `true` and `false`.
