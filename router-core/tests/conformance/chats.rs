@@ -403,6 +403,16 @@ fn message(rng: &mut Rng, role: &str, media: bool) -> Tree {
     message
 }
 
+/// A number that templates compute with.
+fn limit(rng: &mut Rng) -> String {
+    loop {
+        let number = rng.pick(&NUMBERS);
+        if number.len() < 25 {
+            return number.to_owned();
+        }
+    }
+}
+
 fn kwargs(rng: &mut Rng) -> Tree {
     const NAMES: [&str; 24] = [
         "enable_thinking",
@@ -437,16 +447,14 @@ fn kwargs(rng: &mut Rng) -> Tree {
             "builtin" | "builtin_tools" => {
                 Tree::List(vec![Tree::text("interpreter"), Tree::Text(text(rng))])
             }
-            "limit" => Tree::Word(rng.pick(&NUMBERS).to_owned()),
+            "limit" => Tree::Word(limit(rng)),
             "fail_on" => Tree::text(rng.pick(&[
                 "attribute",
                 "item",
                 "call",
                 "plus",
-                "less",
                 "none",
                 "concat",
-                "order",
                 "filter",
                 "json",
                 "raise",
@@ -535,7 +543,8 @@ pub(crate) fn body(rng: &mut Rng, media: bool) -> Tree {
         );
     }
     match rng.below(8) {
-        0 => {
+        // Where the text to continue stands before an image, the engine has no place for the image.
+        0 if !media => {
             body.set("add_generation_prompt", Tree::flag(false));
             body.set("continue_final_message", Tree::flag(true));
         }

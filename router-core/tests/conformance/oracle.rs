@@ -43,7 +43,7 @@ impl Oracle {
             return None;
         };
         let mut process = Command::new(&python)
-            .arg("-B")
+            .args(["-B", "-Wignore"])
             .arg(folder().join("reference/serve.py"))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,7 +1,7 @@
 //! The template engine, set up to behave like Jinja2 as engines set it up.
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{StringInput, ValueKind};
+use minijinja::value::ValueKind;
 use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
 };
@@ -40,7 +40,6 @@ pub(super) fn bare() -> Result<Environment<'static>, Error> {
     filters::add(&mut environment);
     operators::add(&mut environment);
     environment.add_filter("tojson", tojson::filter);
-    environment.add_filter("trim", trim);
     environment.add_filter("string", string);
     environment.add_test("sequence", is_sequence);
     environment.add_test("iterable", is_iterable);
@@ -82,16 +81,6 @@ fn format(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<
 
 fn raise_exception(message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message.to_string()))
-}
-
-/// `trim`, with Python's idea of white space.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the template engine passes arguments by value"
-)]
-fn trim(text: StringInput<'_>, chars: Option<StringInput<'_>>) -> Value {
-    let chars = chars.as_ref().map(StringInput::as_str);
-    Value::from(python::strip(text.as_str(), chars, true, true))
 }
 
 fn string(value: &Value) -> Result<Value, Error> {

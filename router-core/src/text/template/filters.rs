@@ -1,6 +1,7 @@
 //! Filters of Jinja2 that the template engine lacks, or has in another way.
 
 mod numbers;
+mod order;
 mod strings;
 
 use std::borrow::Cow;
@@ -55,6 +56,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("groupby list", filters::groupby);
     environment.add_filter("groupby", groupby);
     numbers::add(environment);
+    order::add(environment);
     strings::add(environment);
 }
 
@@ -145,4 +147,22 @@ fn groupby(
             Ok(Value::from_object(Group([grouper?, list?])))
         })
         .collect()
+}
+
+/// An item of an item, by a path of names and indices.
+fn attribute_of(item: &Value, attribute: &Value) -> Result<Value, Error> {
+    let Some(path) = attribute.as_str() else {
+        return item.get_item(attribute);
+    };
+    let mut found = item.clone();
+    for part in path.split('.') {
+        if found.is_undefined() {
+            return Err(invalid("an undefined value has no attributes"));
+        }
+        let key = part
+            .parse::<u32>()
+            .map_or_else(|_| Value::from(part), Value::from);
+        found = found.get_item(&key)?;
+    }
+    Ok(found)
 }

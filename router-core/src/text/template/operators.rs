@@ -40,7 +40,7 @@ fn percent(state: &State<'_, '_>, text: &str, values: &Value) -> Result<String, 
 /// What can be sliced as the template engine does it: strings, lists and tuples.
 fn sliceable(value: &Value) -> Result<Value, Error> {
     match value.kind() {
-        ValueKind::String => Ok(value.clone()),
+        ValueKind::String if !value.is_safe() => Ok(value.clone()),
         ValueKind::Seq | ValueKind::Iterable
             if value.len().is_some() && !python::is_iterator(value) =>
         {

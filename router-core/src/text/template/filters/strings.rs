@@ -8,12 +8,13 @@
 use minijinja::value::{Kwargs, Rest, Tuple};
 use minijinja::{Environment, Error, State, Value};
 
-use super::{invalid, soft_string};
+use super::{attribute_of, invalid, soft_string};
 use crate::text::python;
 
 /// Adds the filters.
 pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("join", join);
+    environment.add_filter("trim", trim);
     environment.add_filter("title", title);
     environment.add_filter("upper", |value: &Value| cased(value, str::to_uppercase));
     environment.add_filter("lower", |value: &Value| cased(value, str::to_lowercase));
@@ -81,22 +82,21 @@ fn join(
     Ok(joined)
 }
 
-/// An item of an item, by a path of names and indices.
-fn attribute_of(item: &Value, attribute: &Value) -> Result<Value, Error> {
-    let Some(path) = attribute.as_str() else {
-        return item.get_item(attribute);
-    };
-    let mut found = item.clone();
-    for part in path.split('.') {
-        if found.is_undefined() {
-            return Err(invalid("an undefined value has no attributes"));
+/// `trim`, with Python's idea of white space.
+fn trim(value: &Value, chars: Option<Value>) -> Result<Value, Error> {
+    let chars = match &chars {
+        Some(chars) if !chars.is_none() => {
+            Some(chars.as_str().ok_or_else(|| invalid("expected a string"))?)
         }
-        let key = part
-            .parse::<u32>()
-            .map_or_else(|_| Value::from(part), Value::from);
-        found = found.get_item(&key)?;
-    }
-    Ok(found)
+        _ => None,
+    };
+    let text = soft_string(value)?;
+    let trimmed = python::strip(&text, chars, true, true);
+    Ok(if value.is_safe() {
+        Value::from_safe_string(trimmed.to_owned())
+    } else {
+        Value::from(trimmed)
+    })
 }
 
 /// `title`: other than `str.title`, words start after white space and opening brackets only.
