@@ -15,12 +15,14 @@
 //! [`MAX_PROMPT_BYTES`].
 
 mod api;
+pub mod calibration;
 mod canonical;
 mod dialect;
 mod engine_renderer;
 mod error;
 mod form;
 mod json;
+mod json_text;
 mod messages;
 mod model_folder;
 mod profile;
