@@ -34,7 +34,8 @@ demo: build ## Engines, indexer and Envoy on loopback, one workload, three polic
 .PHONY: test
 test: wasm ## Run every test: units, properties, the filter on wasmtime, the whole path in real Envoy
 	$(STEP) "tests (about ten minutes the first time)"
-	@ENVOY_BIN="$$(scripts/envoy.sh)" cargo test --locked --workspace --no-fail-fast
+	@python="$$(scripts/python.sh)"; ENVOY_BIN="$$(scripts/envoy.sh)" PREFIXWAY_PYTHON="$$python" \
+		cargo test --locked --workspace --no-fail-fast
 
 .PHONY: cases
 cases: ## Run the request and event cases ($PREFIXWAY_CASES, else ../shared/cases), one line each
