@@ -1,5 +1,7 @@
 //! Collects the nodes of a syntax tree that matter, wherever they stand.
 
+use std::collections::HashSet;
+
 use minijinja::machinery::ast::{BinOp, BinOpKind, Call, CallArg, Expr, ForLoop, Macro, Stmt};
 
 /// Filters that give markup.
@@ -15,6 +17,8 @@ pub(super) struct Facts<'a> {
     pub(super) calls: Vec<&'a Call<'a>>,
     /// Whether `+` is used with a string that is marked as safe (`~` joins without looking at marks).
     pub(super) adds_markup: bool,
+    /// Names of the variables that are read.
+    pub(super) variables: HashSet<&'a str>,
     /// Macros around the current node.
     inside: Vec<usize>,
 }
@@ -29,6 +33,13 @@ impl<'a> Facts<'a> {
     pub(super) fn collect(template: &'a Stmt<'a>) -> Self {
         let mut facts = Self::default();
         facts.stmt(template);
+        facts
+    }
+
+    /// Collects from a part of a template.
+    pub(super) fn of(stmts: &'a [Stmt<'a>]) -> Self {
+        let mut facts = Self::default();
+        facts.stmts(stmts);
         facts
     }
 
@@ -126,7 +137,8 @@ impl<'a> Facts<'a> {
 
     fn expr(&mut self, expr: &'a Expr<'a>) {
         match expr {
-            Expr::Var(_) | Expr::Const(_) => {}
+            Expr::Var(node) => _ = self.variables.insert(node.id),
+            Expr::Const(_) => {}
             Expr::Slice(node) => {
                 self.expr(&node.expr);
                 for part in [&node.start, &node.stop, &node.step] {
