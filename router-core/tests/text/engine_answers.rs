@@ -65,13 +65,19 @@ fn answers_to_tokenize_and_render_spell_our_text() {
             let Some(answer) = read(&capture.join(file)) else {
                 continue;
             };
-            let spelled: Vec<u8> = answer[field]
-                .as_array()
-                .unwrap()
+            // An engine without the page answers with an error.
+            let Some(ids) = answer[field].as_array() else {
+                continue;
+            };
+            let pieces: Vec<&[u8]> = ids
                 .iter()
-                .map(|id| u32::try_from(id.as_u64().unwrap()).unwrap())
-                .flat_map(|id| tokens.bytes(id).to_vec())
+                .map(|id| tokens.bytes(u32::try_from(id.as_u64().unwrap()).unwrap()))
                 .collect();
+            if pieces.iter().any(|piece| piece.is_empty()) {
+                // Some captures keep only a part of the vocabulary.
+                continue;
+            }
+            let spelled = pieces.concat();
             let name = format!("{} {file}", capture.display());
             assert_eq!(
                 String::from_utf8_lossy(&prompt.text),
