@@ -28,20 +28,21 @@ impl Ingest {
         let is_respelled = model.calibrate(verdict, profile.as_ref(), assumes, &mut self.index);
         let (id, calibration) = (model.settings_id(), model.verdict().name());
         if is_news || is_respelled {
-            match model.approximate_reason() {
-                Some(reason) => tracing::warn!(
+            if let Some(reason) = model.approximate_reason() {
+                tracing::warn!(
                     model = id,
                     calibration,
                     reason,
                     "engines don't follow the model's files: the model is routed by decisions alone"
-                ),
-                None => tracing::info!(
+                );
+            } else {
+                tracing::info!(
                     model = id,
                     calibration,
                     state = model.state().0,
                     assumes,
                     "model calibrated"
-                ),
+                );
             }
         }
         self.is_policy_changed |= is_news || is_respelled;
