@@ -51,6 +51,21 @@ bench: wasm ## Run the benchmarks
 	$(STEP) "benchmarks"
 	@cargo bench --locked --workspace
 
+.PHONY: bench-index
+bench-index: ## The index beside those of dynamo-kv-router and kv-index, in one process run; rows in target/bench/index.json
+	$(STEP) "index beside its peers"
+	@cd bench-index && BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/index.json" cargo run --release --locked
+
+.PHONY: oracle
+oracle: ## Ten million random operations through the index and its slow model (ORACLE_OPS for another number)
+	$(STEP) "index against its oracle"
+	@ORACLE_OPS="$${ORACLE_OPS:-10000000}" cargo test --release --locked -p prefixway-core --lib -- index::tests::random
+
+.PHONY: soak-index
+soak-index: ## Fifty million stores and removals; memory must end where it was after warm-up (SOAK_OPS for another number)
+	$(STEP) "churn soak of the index"
+	@SOAK_OPS="$${SOAK_OPS:-50000000}" cargo test --release --locked -p prefixway-core --test soak -- --nocapture
+
 .PHONY: clean
 clean: ## Remove what was built and what was fetched
 	@cargo clean

@@ -49,8 +49,8 @@ pub struct Metrics {
     pub source_state: Family<EndpointState, Gauge>,
     /// Rungs of the published table.
     pub index_rungs: Gauge,
-    /// Nodes of the index.
-    pub index_nodes: Gauge,
+    /// Blocks of the index.
+    pub index_blocks: Gauge,
     /// Memory of the index.
     pub index_bytes: Gauge,
     /// Time since the index last changed.
@@ -103,7 +103,7 @@ impl Metrics {
             event_delay: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             source_state: Family::default(),
             index_rungs: Gauge::default(),
-            index_nodes: Gauge::default(),
+            index_blocks: Gauge::default(),
             index_bytes: Gauge::default(),
             index_age: FloatGauge::default(),
             snapshot_version: Gauge::default(),
@@ -192,9 +192,9 @@ impl Metrics {
             self.index_rungs.clone(),
         );
         r.register(
-            "index_nodes",
-            "Blocks with distinct content in the index",
-            self.index_nodes.clone(),
+            "index_blocks",
+            "Blocks in the index, over all sources",
+            self.index_blocks.clone(),
         );
         r.register_with_unit(
             "index",

@@ -18,6 +18,7 @@ mod api;
 pub mod calibration;
 mod canonical;
 mod dialect;
+pub mod encoding;
 mod engine_renderer;
 mod error;
 mod form;

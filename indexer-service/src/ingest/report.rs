@@ -122,8 +122,6 @@ pub struct IndexReport {
     pub rungs: usize,
     /// Distinct holder sets published.
     pub sets: usize,
-    /// Blocks with distinct content.
-    pub nodes: usize,
     /// Blocks over all sources.
     pub blocks: usize,
     /// Memory of the index, about.
@@ -179,7 +177,6 @@ impl Report {
                 version: ingest.publisher.version(),
                 rungs: ingest.publisher.table().len(),
                 sets: ingest.publisher.sets().len(),
-                nodes: stats.nodes,
                 blocks: stats.blocks,
                 bytes: stats.bytes,
                 speculations: stats.speculations,
@@ -196,7 +193,7 @@ impl Report {
     pub fn write_gauges(&self, metrics: &Metrics) {
         let size = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         metrics.index_rungs.set(size(self.index.rungs));
-        metrics.index_nodes.set(size(self.index.nodes));
+        metrics.index_blocks.set(size(self.index.blocks));
         metrics.index_bytes.set(size(self.index.bytes));
         metrics.index_age.set(self.index.age_ms as f64 / 1000.0);
         metrics
