@@ -204,7 +204,7 @@ fn exceptions_of_the_template_leave_no_text() {
         "{{ range(3) | tojson }}",
         "{{ [2, 'a'] | sort }}",
         "{{ x[1:] }}",
-        "{% for a in [1] %}{% continue %}{% else %}{% endfor %}",
+        "{% for a in [1] %}{% continue %}{% else %}x{% endfor %}",
     ] {
         assert_eq!(
             render_with(source, "{}"),
