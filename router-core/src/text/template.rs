@@ -86,18 +86,14 @@ impl ChatTemplate {
         let syntax = environment::jinja_syntax().map_err(compile)?;
         let source = source::adapt(source, &syntax).map_err(compile)?;
         let mut environment = environment::new().map_err(compile)?;
-        let (format, adds_markup, rewritten) = {
+        let (format, rewritten) = {
             let tree = parse(&source, NAME, syntax).map_err(compile)?;
             let facts = Facts::collect(&tree);
             (
                 format.unwrap_or_else(|| content_format::detect(&facts)),
-                facts.adds_markup,
                 rewrite::rewrite(&tree, &facts),
             )
         };
-        if adds_markup {
-            environment::refuse_markup(&mut environment);
-        }
         environment
             .add_template_owned(NAME, rewritten)
             .map_err(compile)?;

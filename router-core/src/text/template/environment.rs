@@ -6,7 +6,6 @@ use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
 };
 
-use super::facts::MARKUP_FILTERS;
 use super::{FUEL, filters, operators, rewrite};
 use crate::text::value::BigInt;
 use crate::text::{python, tojson};
@@ -56,19 +55,6 @@ pub(super) fn bare() -> Result<Environment<'static>, Error> {
         string(value).map(|text| python::is_all_case(&text.to_string(), true))
     });
     Ok(environment)
-}
-
-/// Makes filters fail that give markup. Jinja2 escapes whatever is added to markup, which can't be done here; a template that does
-/// that has no text on the paths where it does.
-pub(super) fn refuse_markup(environment: &mut Environment<'static>) {
-    for filter in MARKUP_FILTERS {
-        environment.add_filter(filter, |_: &Value| -> Result<Value, Error> {
-            Err(Error::new(
-                ErrorKind::InvalidOperation,
-                "adding to markup is not supported",
-            ))
-        });
-    }
 }
 
 /// Writes a value as Python's `str` does; an undefined one is empty.

@@ -1,11 +1,9 @@
 //! Collects the nodes of a syntax tree that matter, wherever they stand.
 
-use std::collections::HashSet;
-
-use minijinja::machinery::ast::{BinOp, BinOpKind, Call, CallArg, Expr, ForLoop, Macro, Stmt};
+use minijinja::machinery::ast::{Call, CallArg, Expr, ForLoop, Macro, Stmt};
 
 /// Filters that give markup.
-pub(super) const MARKUP_FILTERS: [&str; 4] = ["safe", "escape", "e", "forceescape"];
+const MARKUP_FILTERS: [&str; 4] = ["safe", "escape", "e", "forceescape"];
 
 /// Assignments, loops, macros and calls of a template.
 #[derive(Default)]
@@ -15,10 +13,8 @@ pub(super) struct Facts<'a> {
     pub(super) loops: Vec<Loop<'a>>,
     pub(super) macros: Vec<&'a Macro<'a>>,
     pub(super) calls: Vec<&'a Call<'a>>,
-    /// Whether `+` is used with a string that is marked as safe (`~` joins without looking at marks).
-    pub(super) adds_markup: bool,
-    /// Names of the variables that are read.
-    pub(super) variables: HashSet<&'a str>,
+    /// Whether strings are marked as safe.
+    pub(super) marks: bool,
     /// Macros around the current node.
     inside: Vec<usize>,
 }
@@ -33,13 +29,6 @@ impl<'a> Facts<'a> {
     pub(super) fn collect(template: &'a Stmt<'a>) -> Self {
         let mut facts = Self::default();
         facts.stmt(template);
-        facts
-    }
-
-    /// Collects from a part of a template.
-    pub(super) fn of(stmts: &'a [Stmt<'a>]) -> Self {
-        let mut facts = Self::default();
-        facts.stmts(stmts);
         facts
     }
 
@@ -137,8 +126,7 @@ impl<'a> Facts<'a> {
 
     fn expr(&mut self, expr: &'a Expr<'a>) {
         match expr {
-            Expr::Var(node) => _ = self.variables.insert(node.id),
-            Expr::Const(_) => {}
+            Expr::Var(_) | Expr::Const(_) => {}
             Expr::Slice(node) => {
                 self.expr(&node.expr);
                 for part in [&node.start, &node.stop, &node.step] {
@@ -147,7 +135,6 @@ impl<'a> Facts<'a> {
             }
             Expr::UnaryOp(node) => self.expr(&node.expr),
             Expr::BinOp(node) => {
-                self.adds_markup |= adds_markup(node);
                 self.expr(&node.left);
                 self.expr(&node.right);
             }
@@ -163,6 +150,7 @@ impl<'a> Facts<'a> {
                 self.option(node.false_expr.as_ref());
             }
             Expr::Filter(node) => {
+                self.marks |= MARKUP_FILTERS.contains(&node.name);
                 self.option(node.expr.as_ref());
                 self.args(&node.args);
             }
@@ -190,9 +178,4 @@ impl<'a> Facts<'a> {
             self.expr(expr);
         }
     }
-}
-
-fn adds_markup(sum: &BinOp<'_>) -> bool {
-    let is_markup = |expr: &Expr<'_>| matches!(expr, Expr::Filter(filter) if MARKUP_FILTERS.contains(&filter.name));
-    matches!(sum.op, BinOpKind::Add) && (is_markup(&sum.left) || is_markup(&sum.right))
 }

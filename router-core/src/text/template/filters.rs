@@ -4,6 +4,8 @@ mod numbers;
 mod order;
 mod strings;
 
+pub(super) use strings::escape;
+
 use std::borrow::Cow;
 
 use minijinja::value::{Kwargs, Rest, ValueKind};

@@ -1,7 +1,8 @@
 //! Writes a parsed template out again with the operations that the template engine does in another way than Jinja2 spelled as calls
 //! of our own filters ([`super::operators`]).
 //!
-//! Rewritten are: `a ~ b` (joins with `str()`), `'…' % x` (formats) and loops over what may be a string (whose letters are counted).
+//! Rewritten are: `a ~ b` (joins with `str()`), `'…' % x` (formats), slices, macros with defaults, and what loops run
+//! through; and `a + b` in templates that mark strings as safe.
 //! What the template engine can't do becomes a filter that doesn't exist, which fails where it is reached.
 //! White space control has been applied by the parser, so that the text between tags is written as it stands, with delimiters that
 //! no template uses.
@@ -24,6 +25,23 @@ const BLOCK: [&str; 2] = ["\u{1}%", "%\u{1}"];
 const VARIABLE: [&str; 2] = ["\u{1}=", "=\u{1}"];
 const COMMENT: [&str; 2] = ["\u{1}#", "#\u{1}"];
 
+/// Filters that give something to loop over, but no string.
+const LISTS: [&str; 13] = [
+    "list",
+    "sort",
+    "map",
+    "select",
+    "reject",
+    "selectattr",
+    "rejectattr",
+    "items",
+    "dictsort",
+    "groupby",
+    "batch",
+    "slice",
+    "unique",
+];
+
 /// The syntax of what [`rewrite`] gives.
 pub(super) fn syntax() -> Result<SyntaxConfig, minijinja::Error> {
     SyntaxConfig::builder()
@@ -39,7 +57,10 @@ pub(super) fn rewrite(template: &Stmt<'_>, facts: &Facts<'_>) -> String {
     let macros = Macros::collect(&facts.macros);
     let mut writer = Writer {
         out: String::new(),
-        expressions: Expressions { macros },
+        expressions: Expressions {
+            macros,
+            marks: facts.marks,
+        },
     };
     writer.stmt(template);
     writer.out
@@ -175,8 +196,8 @@ impl Writer<'_> {
             return self.unsupported();
         }
         let mut iterable = self.expr(&node.iter);
-        if may_be_string(&node.iter) && Facts::of(&node.body).variables.contains("loop") {
-            iterable.push_str("|__letters");
+        if !is_list(&node.iter) {
+            iterable.push_str("|__iterable");
         }
         let condition = node
             .filter_expr
@@ -239,34 +260,17 @@ fn may_end_early(body: &[Stmt<'_>]) -> bool {
     })
 }
 
-/// Whether an expression may give a string.
-fn may_be_string(iterable: &Expr<'_>) -> bool {
+/// Whether an expression gives a list for sure.
+fn is_list(iterable: &Expr<'_>) -> bool {
     match iterable {
-        Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => false,
-        Expr::Filter(filter) => !matches!(
-            filter.name,
-            "list"
-                | "sort"
-                | "map"
-                | "select"
-                | "reject"
-                | "selectattr"
-                | "rejectattr"
-                | "items"
-                | "dictsort"
-                | "groupby"
-                | "batch"
-                | "slice"
-                | "unique"
-        ),
+        Expr::Var(name) => name.id == "messages",
+        Expr::List(_) | Expr::Tuple(_) | Expr::Map(_) => true,
+        Expr::Filter(filter) => LISTS.contains(&filter.name),
         Expr::Call(call) => match &call.expr {
-            Expr::GetAttr(method) => !matches!(
-                method.name,
-                "items" | "keys" | "values" | "split" | "rsplit" | "splitlines"
-            ),
-            Expr::Var(function) => function.id != "range",
-            _ => true,
+            Expr::GetAttr(method) => matches!(method.name, "items" | "keys" | "values"),
+            Expr::Var(function) => function.id == "range",
+            _ => false,
         },
-        _ => true,
+        _ => false,
     }
 }

@@ -47,18 +47,17 @@ fn cased(value: &Value, change: fn(&str) -> String) -> Result<Value, Error> {
 fn join(
     state: &State<'_, '_>,
     value: &Value,
-    separator: Option<Value>,
-    attribute: Option<Value>,
+    positional: Rest<Value>,
     keywords: Kwargs,
 ) -> Result<String, Error> {
-    let separator = match separator {
-        Some(separator) => separator,
+    let separator = match positional.first() {
+        Some(separator) => separator.clone(),
         None => keywords
             .get::<Option<Value>>("d")?
             .unwrap_or_else(|| Value::from("")),
     };
-    let attribute = match attribute {
-        Some(attribute) => Some(attribute),
+    let attribute = match positional.get(1) {
+        Some(attribute) => Some(attribute.clone()),
         None => keywords.get::<Option<Value>>("attribute")?,
     };
     keywords.assert_all_used()?;
@@ -229,7 +228,7 @@ fn truncate(value: &Value, positional: Rest<Value>, keywords: Kwargs) -> Result<
 }
 
 /// `escape`, as markupsafe does it.
-fn escape(value: &Value) -> Result<Value, Error> {
+pub(in crate::text::template) fn escape(value: &Value) -> Result<Value, Error> {
     if value.is_safe() {
         return Ok(value.clone());
     }

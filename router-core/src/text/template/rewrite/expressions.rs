@@ -15,6 +15,8 @@ use crate::text::python;
 /// Writes expressions of one template.
 pub(super) struct Expressions<'a> {
     pub(super) macros: Macros<'a>,
+    /// Whether the template marks strings as safe.
+    pub(super) marks: bool,
 }
 
 impl Expressions<'_> {
@@ -29,14 +31,14 @@ impl Expressions<'_> {
             Expr::Var(node) => out.push_str(node.id),
             Expr::Const(node) => constants::write(&mut out, &node.value),
             Expr::Slice(node) => {
-                let part = |part: &Option<Expr<'_>>| {
-                    part.as_ref()
-                        .map(|part| self.expr(part))
-                        .unwrap_or_default()
+                let bound = |bound: &Option<Expr<'_>>| match bound {
+                    Some(bound) => self.expr(bound),
+                    None => "none".to_owned(),
                 };
-                let (start, stop, step) = (part(&node.start), part(&node.stop), part(&node.step));
+                let (start, stop, step) =
+                    (bound(&node.start), bound(&node.stop), bound(&node.step));
                 let base = self.filtered(&node.expr);
-                return format!("({base}|__sliceable)[{start}:{stop}:{step}]");
+                return format!("({base}|__slice({start}, {stop}, {step}))");
             }
             Expr::UnaryOp(node) => {
                 let op = match node.op {
@@ -165,6 +167,10 @@ impl Expressions<'_> {
             BinOpKind::Rem if is_string(&node.left) => {
                 let (format, values) = (self.filtered(&node.left), self.expr(&node.right));
                 return format!("({format}|__percent({values}))");
+            }
+            BinOpKind::Add if self.marks => {
+                let (left, right) = (self.filtered(&node.left), self.expr(&node.right));
+                return format!("({left}|__add({right}))");
             }
             BinOpKind::Eq => "==",
             BinOpKind::Ne => "!=",
