@@ -35,6 +35,8 @@ pub struct EngineConfig {
     pub http: SocketAddr,
     /// How events are published; `None` publishes none.
     pub events: Option<EventsConfig>,
+    /// Whether `/tokenizer_info` shows the chat template (vLLM's `--enable-tokenizer-info-endpoint`).
+    pub tokenizer_info: bool,
     /// Whether `usage` holds `prompt_tokens_details` (vLLM's `--enable-prompt-tokens-details`).
     pub prompt_tokens_details: bool,
     /// Seed of the generated text: equal seeds answer equal prompts equally.
@@ -99,6 +101,7 @@ impl EngineConfig {
             timing: Timing::default(),
             http: SocketAddr::from(([127, 0, 0, 1], 0)),
             events: Some(EventsConfig::default()),
+            tokenizer_info: false,
             prompt_tokens_details: true,
             seed: 0,
         }

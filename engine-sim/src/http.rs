@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | `POST /v1/chat/completions` | [`chat`] |
 //! | `POST /v1/completions` | [`completions`] |
-//! | `/health`, `/ping`, `/version`, `/load`, `/v1/models`, `/metrics`, `/kv_event_sources`, `/tokenize`, `/reset_prefix_cache` | [`info`] |
+//! | `/health`, `/ping`, `/version`, `/load`, `/v1/models`, `/metrics`, `/kv_event_sources`, `/tokenize`, `/tokenizer_info`, `/reset_prefix_cache` | [`info`] |
 //!
 //! Each reply carries `x-engine`, and `endpoint-load-metrics` where the request asked with `endpoint-load-metrics-format`.
 
@@ -52,6 +52,7 @@ pub(crate) async fn serve(
         .route("/metrics", get(info::metrics))
         .route("/kv_event_sources", get(info::kv_event_sources))
         .route("/tokenize", post(info::tokenize))
+        .route("/tokenizer_info", get(info::tokenizer_info))
         .route("/reset_prefix_cache", post(info::reset_prefix_cache))
         .layer(DefaultBodyLimit::max(MAX_BODY_BYTES))
         .layer(from_fn_with_state(Arc::clone(&shared), around))

@@ -75,6 +75,7 @@ pub struct ChatInput {
 /// A loaded chat template with the model's special tokens.
 #[derive(Debug)]
 pub struct Template {
+    source: String,
     environment: Environment<'static>,
     special_tokens: Map<String, Json>,
     content_format: ContentFormat,
@@ -114,11 +115,17 @@ impl Template {
             .add_template_owned(TEMPLATE, source.to_owned())
             .map_err(TemplateError::Render)?;
         Ok(Self {
+            source: source.to_owned(),
             environment,
             special_tokens,
             content_format: ContentFormat::of_template(source),
             names_developer: source.contains("developer"),
         })
+    }
+
+    /// Gives the template's source.
+    pub fn source(&self) -> &str {
+        &self.source
     }
 
     /// Gives the prompt text of a chat request.

@@ -19,8 +19,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use prefixway_core::text::LocalTime;
 use prefixway_core::text::calibration::{Calibration, Verdict};
+use prefixway_core::text::{LocalTime, TokenBytes};
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -189,7 +189,7 @@ struct Calibrator {
     model: String,
     clock: Clock,
     calibration: Calibration,
-    vocabulary: prefixway_core::text::TokenBytes,
+    vocabulary: TokenBytes,
     client: reqwest::Client,
     at_once: Arc<Semaphore>,
     engines: Vec<(SocketAddr, Pace)>,
@@ -276,24 +276,37 @@ impl Calibrator {
     }
 
     /// Asks one engine; `None`: the service is being stopped.
-    async fn ask(&self, address: SocketAddr) -> Option<EngineReport> {
-        let _permit = self.at_once.acquire().await.ok()?;
+    async fn ask(&mut self, address: SocketAddr) -> Option<EngineReport> {
+        let at_once = Arc::clone(&self.at_once);
+        let _permit = at_once.acquire().await.ok()?;
+        let client = self.client.clone();
+        let engine = Engine::new(&client, address);
         let before = self.local_time();
         let Look {
             facts,
             answers,
             problem,
-        } = Engine::new(&self.client, address)
-            .look(self.calibration.probes())
-            .await;
+        } = engine.look(self.calibration.probes()).await;
         let times = [before, self.local_time()];
+        let judge = |calibration: &Calibration, vocabulary: &TokenBytes| {
+            calibration.judge(vocabulary, &answers, &times)
+        };
         let state = match problem {
             Some(state) => state,
-            None => match self.calibration.judge(&self.vocabulary, &answers, &times) {
-                Verdict::Fits(fit) => EngineState::Fits(fit),
-                Verdict::Differs(difference) => EngineState::Differs(difference.to_string()),
-                Verdict::Nothing => EngineState::Unavailable("it answers no probe".to_owned()),
-            },
+            None => {
+                let mut verdict = judge(&self.calibration, &self.vocabulary);
+                if matches!(&verdict, Verdict::Differs(difference) if difference.is_chat)
+                    && let Some(template) = engine.template().await
+                    && self.calibration.add_template(&template)
+                {
+                    verdict = judge(&self.calibration, &self.vocabulary);
+                }
+                match verdict {
+                    Verdict::Fits(fit) => EngineState::Fits(fit),
+                    Verdict::Differs(difference) => EngineState::Differs(difference.to_string()),
+                    Verdict::Nothing => EngineState::Unavailable("it answers no probe".to_owned()),
+                }
+            }
         };
         self.count(state.name(), 1);
         Some(EngineReport { state, facts })

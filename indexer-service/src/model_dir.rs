@@ -41,6 +41,7 @@ pub struct ModelDir {
     config: Option<String>,
     chat_template: Option<String>,
     processor_template: Option<String>,
+    special_tokens_map: Option<String>,
     names: Vec<String>,
 }
 
@@ -75,6 +76,7 @@ impl ModelDir {
             config: read_if_there(&in_folder("config.json"))?,
             chat_template,
             processor_template: read_if_there(&in_folder("chat_template.json"))?,
+            special_tokens_map: read_if_there(&in_folder("special_tokens_map.json"))?,
             names,
         })
     }
@@ -94,6 +96,7 @@ impl ModelDir {
             },
             config_json: self.config.as_deref(),
             processor_template_json: self.processor_template.as_deref(),
+            special_tokens_map_json: self.special_tokens_map.as_deref(),
             names: &names,
             server,
         };
@@ -180,6 +183,7 @@ mod tests {
             ("tokenizer_config.json", "tc"),
             ("config.json", "c"),
             ("chat_template.json", "p"),
+            ("special_tokens_map.json", "s"),
             ("chat_template.jinja", "own"),
         ]);
         let other = folder.path().join("other.jinja");
@@ -192,6 +196,7 @@ mod tests {
                 assert_eq!(folder.files.chat_template, Some(expected));
                 assert_eq!(folder.config_json, Some("c"));
                 assert_eq!(folder.processor_template_json, Some("p"));
+                assert_eq!(folder.special_tokens_map_json, Some("s"));
                 assert!(folder.names.contains(&"tokenizer.json"));
             })
             .unwrap();

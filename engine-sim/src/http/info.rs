@@ -117,6 +117,18 @@ pub(super) async fn tokenize(
     })))
 }
 
+/// `/tokenizer_info`: only where it is switched on.
+pub(super) async fn tokenizer_info(State(shared): State<Arc<Shared>>) -> Response {
+    if !shared.config.tokenizer_info {
+        return StatusCode::NOT_FOUND.into_response();
+    }
+    let info = json!({
+        "tokenizer_class": "TokenizersBackend",
+        "chat_template": shared.template.source(),
+    });
+    Json(info).into_response()
+}
+
 /// `/reset_prefix_cache`: `success` is false while blocks are held.
 pub(super) async fn reset_prefix_cache(
     State(shared): State<Arc<Shared>>,

@@ -76,6 +76,11 @@ struct Card {
 }
 
 #[derive(Deserialize)]
+struct TokenizerInfo {
+    chat_template: Option<String>,
+}
+
+#[derive(Deserialize)]
 struct Tokens {
     tokens: Vec<u32>,
 }
@@ -123,6 +128,14 @@ impl<'a> Engine<'a> {
             }
         }
         look
+    }
+
+    /// The chat template that the engine uses, where it shows its tokenizer (`--enable-tokenizer-info-endpoint`).
+    pub(super) async fn template(&self) -> Option<String> {
+        self.get::<TokenizerInfo>("/tokenizer_info")
+            .await
+            .ok()?
+            .chat_template
     }
 
     /// What the engine says of itself; it is reached if it answers at all.

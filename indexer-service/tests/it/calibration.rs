@@ -6,7 +6,9 @@ use prefixway::serve::Running;
 use prefixway_core::text::{Api, Dialect, LocalTime, PromptProfile, Prompter, parse};
 use serde_json::{Value, json};
 
-use crate::support::engines::{complete, engine, engine_at, sentence_pieces, settings, tinybpe};
+use crate::support::engines::{
+    complete, engine, engine_at, open_engine, sentence_pieces, settings, tinybpe,
+};
 use crate::support::eventually;
 use crate::support::indexer::{Gateway, get, get_json, start};
 
@@ -114,6 +116,23 @@ async fn another_template_demotes_the_model_with_a_reason() {
         (has_blocks && index["nodes"] != 0 && index["rungs"] == 0).then_some(())
     })
     .await;
+    running.shut_down().await.unwrap();
+    engine.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_template_that_the_engine_shows_takes_the_folder_s_place() {
+    let (folder, other) = (tinybpe(None), tinybpe(Some(OTHER_TEMPLATE)));
+    let engine = open_engine(other.path()).await;
+    let running = start(&settings(folder.path(), "", &[&engine])).await;
+    let found = model(&running, "calibrated").await;
+    assert_eq!(found["state"], "precise");
+    assert_eq!(found["assumes"], "the chat template that the engine shows");
+    let mut gateway = Gateway::connect(running.grpc(), "a").await;
+    gateway
+        .until("policy", |gateway| gateway.policy.models.first().map(drop))
+        .await;
+    assert_eq!(profile(&gateway).template.unwrap().source, OTHER_TEMPLATE);
     running.shut_down().await.unwrap();
     engine.shutdown().await;
 }

@@ -20,7 +20,7 @@ use super::canonical::Literal;
 use super::error::Unscorable;
 use super::messages::ContentFormat;
 use super::model_folder::{MAX_VARIANTS, Variant};
-use super::profile::PromptProfile;
+use super::profile::{PromptProfile, Template};
 use super::prompter::Prompter;
 use super::strftime::LocalTime;
 use super::token_bytes::TokenBytes;
@@ -29,8 +29,11 @@ use super::{Api, ProfileError};
 pub use difference::{Difference, DifferenceKind};
 pub use probes::Probe;
 
-/// Most variants that are held against an engine: those of the files, each with two content formats.
-pub const MAX_CANDIDATES: usize = 2 * MAX_VARIANTS;
+/// Most variants that are held against an engine: those of the files, each with two content formats, and some with an engine's template.
+pub const MAX_CANDIDATES: usize = 2 * MAX_VARIANTS + MAX_WITH_ENGINE_TEMPLATE;
+
+/// Most variants that are made with a template that an engine shows.
+const MAX_WITH_ENGINE_TEMPLATE: usize = 8;
 
 /// What an engine says to a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +99,9 @@ pub fn choose(fits: &[Fit]) -> Option<usize> {
 pub struct Calibration {
     candidates: Vec<Candidate>,
     probes: Vec<Probe>,
+    /// How many of the candidates, from the first, are the files' own.
+    of_files: usize,
+    has_engine_template: bool,
     tells_time: bool,
 }
 
@@ -130,8 +136,47 @@ impl Calibration {
         let tells_time = variants.iter().any(|variant| tells_time(&variant.profile));
         Ok(Self {
             probes: probes::make(&literals(variants)),
+            of_files: variants.len().min(MAX_VARIANTS),
+            has_engine_template: false,
             candidates,
             tells_time,
+        })
+    }
+
+    /// Adds variants with the chat template that an engine says it uses, after all others; the first template given counts. Gives whether
+    /// there are new ones.
+    pub fn add_template(&mut self, source: &str) -> bool {
+        if self.has_engine_template || self.is_known(source) {
+            return false;
+        }
+        let Ok(template) = Template::detect(source, None) else {
+            return false;
+        };
+        let of_files = self.candidates.iter().take(self.of_files);
+        let added: Vec<Candidate> = of_files
+            .take(MAX_WITH_ENGINE_TEMPLATE)
+            .filter_map(|candidate| {
+                let profile = PromptProfile {
+                    template: Some(template.clone()),
+                    tool_template: None,
+                    ..candidate.variant.profile.clone()
+                };
+                let prompter = Prompter::try_new(profile.clone()).ok()?;
+                let assumes = "the chat template that the engine shows";
+                let variant = Variant { profile, assumes };
+                Some(Candidate { variant, prompter })
+            })
+            .collect();
+        self.has_engine_template = !added.is_empty();
+        self.candidates.extend(added);
+        self.tells_time |= tells_time_in(source);
+        self.has_engine_template
+    }
+
+    fn is_known(&self, source: &str) -> bool {
+        self.candidates.iter().any(|candidate| {
+            let template = candidate.variant.profile.template.as_ref();
+            template.is_some_and(|template| template.source == source)
         })
     }
 
@@ -140,7 +185,8 @@ impl Calibration {
         &self.probes
     }
 
-    /// The variants, by the number that [`Verdict`] and [`choose`] mean: those given, then those with the other content format.
+    /// The variants, by the number that [`Verdict`] and [`choose`] mean: those given, those with the other content format, and those with an
+    /// engine's template.
     pub fn variants(&self) -> impl ExactSizeIterator<Item = &Variant> {
         self.candidates.iter().map(|candidate| &candidate.variant)
     }
@@ -300,7 +346,11 @@ fn tells_time(profile: &PromptProfile) -> bool {
     [&profile.template, &profile.tool_template]
         .into_iter()
         .flatten()
-        .any(|template| template.source.contains("strftime_now"))
+        .any(|template| tells_time_in(&template.source))
+}
+
+fn tells_time_in(source: &str) -> bool {
+    source.contains("strftime_now")
 }
 
 /// Literals of added tokens to be asked about: special tokens by name, those that take space, and some more.

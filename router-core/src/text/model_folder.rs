@@ -18,6 +18,8 @@ pub struct ModelFolder<'a> {
     pub config_json: Option<&'a str>,
     /// `chat_template.json`, the template of a multimodal model's processor, for requests without tools.
     pub processor_template_json: Option<&'a str>,
+    /// `special_tokens_map.json`, which older models have: it counts where `tokenizer_config.json` lists no added tokens.
+    pub special_tokens_map_json: Option<&'a str>,
     /// Names of all files in the folder; empty where they are not known.
     pub names: &'a [&'a str],
     /// The server's flags.
@@ -55,6 +57,7 @@ impl<'a> From<ModelFiles<'a>> for ModelFolder<'a> {
             files,
             config_json: None,
             processor_template_json: None,
+            special_tokens_map_json: None,
             names: &[],
             server: ServerFlags::default(),
         }
@@ -75,7 +78,10 @@ impl ModelFolder<'_> {
             .map_or(Ok(ModelConfig::default()), ModelConfig::read)?;
         check_jinja(&model, self.names, self.server.tokenizer_mode)?;
         let file = TokenizerFile::read(self.files.tokenizer_json)?;
-        let config = TokenizerConfig::read(self.files.tokenizer_config_json)?;
+        let mut config = TokenizerConfig::read(self.files.tokenizer_config_json)?;
+        if let Some(map) = self.special_tokens_map_json {
+            config.take_special_tokens_map(map)?;
+        }
         let (template, tool_template) = self.templates(&config, &model)?;
         let spell = |tokenizer: &Tokenizer<'_>, around: [String; 2]| -> Result<_, ProfileError> {
             let profile = PromptProfile {

@@ -206,6 +206,20 @@ impl TokenizerConfig {
         })
     }
 
+    /// Takes the special tokens of `special_tokens_map.json` over, unless this file lists added tokens.
+    pub(super) fn take_special_tokens_map(&mut self, json: &str) -> Result<(), ProfileError> {
+        let map: BTreeMap<String, Value> =
+            serde_json::from_str(json).map_err(|source| ProfileError::File {
+                file: "special_tokens_map.json",
+                source,
+            })?;
+        if self.added_tokens_decoder.is_none() {
+            let tokens = map.into_iter().filter(|(name, _)| name.ends_with("_token"));
+            self.rest.extend(tokens);
+        }
+        Ok(())
+    }
+
     /// Whether the tokenizer is code that comes with the model.
     pub(super) fn has_own_code(&self) -> bool {
         match &self.auto_map {

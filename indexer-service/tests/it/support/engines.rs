@@ -54,11 +54,26 @@ pub(crate) async fn engine(folder: &Path) -> Engine {
 /// An engine on an address that is free.
 pub(crate) async fn engine_at(folder: &Path, address: &str) -> Engine {
     let config = EngineConfig {
-        timing: Timing::instant(),
         http: address.parse().unwrap(),
-        ..EngineConfig::new("engine", folder)
+        ..config(folder)
     };
     prefixway_engine_sim::start(config).await.unwrap()
+}
+
+/// An engine that shows its chat template.
+pub(crate) async fn open_engine(folder: &Path) -> Engine {
+    let config = EngineConfig {
+        tokenizer_info: true,
+        ..config(folder)
+    };
+    prefixway_engine_sim::start(config).await.unwrap()
+}
+
+fn config(folder: &Path) -> EngineConfig {
+    EngineConfig {
+        timing: Timing::instant(),
+        ..EngineConfig::new("engine", folder)
+    }
 }
 
 /// Settings of an indexer with one model and these engines.

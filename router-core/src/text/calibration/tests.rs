@@ -128,6 +128,29 @@ fn another_template_is_named_with_the_place_where_it_differs() {
 }
 
 #[test]
+fn a_template_that_the_engine_shows_is_tried_after_the_folder_s() {
+    let mut world = world(Some(TEMPLATE));
+    let source = "{{ bos_token }}{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+    let other = with_template(&world.variants[1], source);
+    assert!(matches!(world.verdict(&other, now()), Verdict::Differs(_)));
+    assert!(!world.calibration.add_template(TEMPLATE));
+    assert!(!world.calibration.add_template("{% for %}"));
+    let before = world.calibration.variants().len();
+    assert!(world.calibration.add_template(source));
+    assert!(!world.calibration.add_template("another"));
+    // The second reading of the files, with the engine's template.
+    let verdict = world.verdict(&other, now());
+    assert_eq!(verdict, Verdict::Fits(Fit::from_iter([before + 1])));
+    let found = world.calibration.variants().nth(before + 1).unwrap();
+    assert_eq!(found.profile, other);
+    // What fitted before still does, and nothing else.
+    let own = world.variants[0].profile.clone();
+    let verdict = world.verdict(&own, now());
+    assert_eq!(verdict, Verdict::Fits(Fit::from_iter([0])));
+    assert!(world.calibration.variants().len() <= MAX_CANDIDATES);
+}
+
+#[test]
 fn another_tokenizer_is_named_by_a_prompt() {
     let world = world(Some(TEMPLATE));
     let mut other = world.variants[0].profile.clone();

@@ -112,6 +112,25 @@ fn special_tokens_of_the_class_reach_the_template() {
 }
 
 #[test]
+fn older_models_have_their_special_tokens_in_a_file_of_their_own() {
+    let tokens = |config: &str| {
+        let folder = ModelFolder {
+            special_tokens_map_json: Some(
+                r#"{"bos_token":{"content":"<b>","lstrip":false},"additional_special_tokens":["<x>"]}"#,
+            ),
+            ..folder(BYTE_LEVEL, config)
+        };
+        let profile = folder.profile().unwrap();
+        profile.special_tokens.get("bos_token").cloned()
+    };
+    assert_eq!(tokens(r#"{"bos_token":"<s>"}"#).as_deref(), Some("<b>"));
+    assert_eq!(
+        tokens(r#"{"bos_token":"<s>","added_tokens_decoder":{}}"#).as_deref(),
+        Some("<s>")
+    );
+}
+
+#[test]
 fn the_processor_s_template_serves_requests_without_tools() {
     let base = folder(BYTE_LEVEL, r#"{"chat_template":"own"}"#);
     let templates = |folder: &ModelFolder<'_>| {
