@@ -1,10 +1,17 @@
 //! Compiled prompt profiles of the policy's models.
 
 use hashbrown::HashMap;
-use prefixway_core::hash::{Scope, Seed};
+use prefixway_core::hash::{Scope, Seed, Space};
 use prefixway_core::proto::{ModelProfile, Policy};
 use prefixway_core::snapshot::PromptHashes;
 use prefixway_core::text::{LocalTime, PromptProfile, Prompter, Request, Unscorable};
+
+/// Most prompts of one request that are looked up; the others count as uncached. A lookup of a prompt costs about as much as its bytes,
+/// and many short ones more than that.
+const MAX_SCORED_PROMPTS: usize = 64;
+
+/// Bytes of a token id in a prompt's text.
+const TOKEN_ID_BYTES: usize = 4;
 
 /// One prompter for each profile id; a profile that brings none, or one that fails, has none.
 #[derive(Debug, Default)]
@@ -29,7 +36,8 @@ impl Prompters {
         Self(prompters)
     }
 
-    /// The rungs of a request's prompt.
+    /// The rungs of a request's prompts, in order; of a batch as many prompts as [`MAX_SCORED_PROMPTS`] and the bytes allow. The last
+    /// element then stands for all the others: it has no rungs, only their bytes.
     ///
     /// # Errors
     /// Why there is no text to hash.
@@ -39,24 +47,50 @@ impl Prompters {
         adapter: Option<&str>,
         request: &Request<'_>,
         hashing: Hashing,
-    ) -> Result<PromptHashes, Unscorable> {
+    ) -> Result<Hashed, Unscorable> {
         let prompter = self.0.get(&profile.id).ok_or(Unscorable::NoTemplate)?;
-        let prompt = prompter.prompt(request, hashing.local_time)?;
-        let scope = Scope {
-            space: prompt.space,
-            profile: &profile.id,
-            revision: profile.revision,
-            adapter: adapter.unwrap_or_default(),
-            salt: request.cache_salt.as_deref().unwrap_or_default(),
-        };
-        let (seed, max_bytes) = (hashing.seed, hashing.max_bytes);
-        Ok(PromptHashes::new(
-            scope.hash(seed),
-            &prompt.text,
-            seed,
-            max_bytes,
-        ))
+        let prompts = prompter.prompts(request, hashing.local_time)?;
+        let mut left = hashing.max_bytes;
+        let mut hashes = Vec::with_capacity(prompts.len().min(MAX_SCORED_PROMPTS + 1));
+        let mut rest = PromptHashes::default();
+        let mut ids = Some(0usize);
+        for prompt in &prompts {
+            ids = match prompt.space {
+                Space::Token => ids.map(|ids| ids + prompt.text.len() / TOKEN_ID_BYTES),
+                Space::Text => None,
+            };
+            if left == 0 || hashes.len() == MAX_SCORED_PROMPTS {
+                rest.bytes = rest.bytes.saturating_add(prompt.text.len() as u64);
+                continue;
+            }
+            let scope = Scope {
+                space: prompt.space,
+                profile: &profile.id,
+                revision: profile.revision,
+                adapter: adapter.unwrap_or_default(),
+                salt: request.cache_salt.as_deref().unwrap_or_default(),
+            };
+            let scope = scope.hash(hashing.seed);
+            hashes.push(PromptHashes::new(scope, &prompt.text, hashing.seed, left));
+            left = left.saturating_sub(prompt.text.len());
+        }
+        if rest.bytes > 0 {
+            hashes.push(rest);
+        }
+        Ok(Hashed {
+            prompts: hashes,
+            tokens: ids.and_then(|ids| u32::try_from(ids).ok()),
+        })
     }
+}
+
+/// Prompts as they are looked up.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hashed {
+    /// At least one.
+    pub(crate) prompts: Vec<PromptHashes>,
+    /// Tokens of all of them, where they were given as token ids.
+    pub(crate) tokens: Option<u32>,
 }
 
 /// How prompts are hashed now.

@@ -12,7 +12,7 @@ impl RoutingView {
     ///
     /// A name that is in no policy is unknown only while all shards' policies are at hand and current; before that, and once the
     /// indexers have been silent for too long, nothing is certain.
-    pub fn lookup<'a>(&'a self, model: Option<&'a str>, now_ms: u64) -> Lookup<'a> {
+    pub fn lookup(&self, model: Option<&str>, now_ms: u64) -> Lookup<'_> {
         let found = match model {
             Some(name) => self.named(name),
             None => self.unnamed(now_ms),
@@ -30,19 +30,22 @@ impl RoutingView {
         self.policies().flat_map(|policy| &policy.models)
     }
 
-    fn named<'a>(&'a self, name: &'a str) -> Option<Served<'a>> {
-        let has = |names: &[String]| names.iter().any(|other| other == name);
-        let base = self.profiles().find(|profile| has(&profile.names));
+    fn named(&self, name: &str) -> Option<Served<'_>> {
+        let base = self
+            .profiles()
+            .find(|profile| profile.names.iter().any(|other| other == name));
         if let Some(profile) = base {
             return Some(Served {
                 profile,
                 adapter: None,
             });
         }
-        let with_adapter = self.profiles().find(|profile| has(&profile.adapters));
-        with_adapter.map(|profile| Served {
-            profile,
-            adapter: Some(name),
+        self.profiles().find_map(|profile| {
+            let adapter = profile.adapters.iter().find(|other| *other == name)?;
+            Some(Served {
+                profile,
+                adapter: Some(adapter),
+            })
         })
     }
 
