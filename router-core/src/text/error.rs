@@ -148,6 +148,14 @@ pub enum ProfileError {
         /// What it does.
         why: &'static str,
     },
+    /// The tokenizer's class does something that can't be followed.
+    #[error("tokenizer class {class:?} is not supported: {why}")]
+    TokenizerClass {
+        /// Its name in `tokenizer_config.json`.
+        class: String,
+        /// What it does.
+        why: &'static str,
+    },
     /// An added token has flags that the rules for this tokenizer don't cover.
     #[error("added token {token:?} is not supported: {why}")]
     AddedToken {
@@ -163,6 +171,14 @@ pub enum ProfileError {
         id: u64,
         /// The largest id that is kept.
         max: u32,
+    },
+    /// The engine doesn't render the model's chats through its template.
+    #[error("renderer {renderer} is not supported: {why}")]
+    Renderer {
+        /// The engine's name for it.
+        renderer: String,
+        /// What it does.
+        why: &'static str,
     },
     /// The chat template can't be compiled.
     #[error("chat template can't be compiled")]

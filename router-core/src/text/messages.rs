@@ -1,8 +1,8 @@
 //! Messages as the engine hands them to the chat template.
 //!
 //! Follows vLLM 0.32: request validation (which fields of a message survive), `renderers/chat_utils.py` (content parts, tool calls,
-//! reasoning) and `renderers/hf.py` (developer role). What validation drops is dropped here too: unknown keys of messages and
-//! content parts, and with them the order in which the client wrote the keys of a tool call.
+//! reasoning) and `renderers/hf.py` (developer role). Unknown keys of a message are dropped. Unknown keys of content parts and tool
+//! calls are kept, after the known ones, because the engine's request types allow them.
 
 mod content;
 mod tool_calls;
@@ -11,7 +11,7 @@ use minijinja::Value;
 
 use super::error::Unscorable;
 use super::json::Json;
-use super::value::dict;
+use super::value::{dict, from_json};
 
 pub(super) use content::{CONTINUE_TAG, MEDIA_TAG};
 
@@ -72,7 +72,10 @@ impl Message<'_> {
 /// # Errors
 ///
 /// A message has a shape that the engine refuses.
-pub(super) fn prepare(messages: &[Json<'_>], how: Preparation) -> Result<Conversation, Unscorable> {
+pub(super) fn prepare<'a>(
+    messages: &'a [Json<'a>],
+    how: Preparation,
+) -> Result<Conversation, Unscorable> {
     let mut media = false;
     let mut prepared = messages
         .iter()
@@ -95,7 +98,7 @@ pub(super) fn prepare(messages: &[Json<'_>], how: Preparation) -> Result<Convers
 }
 
 fn prepare_one<'a>(
-    message: &'a Json<'_>,
+    message: &'a Json<'a>,
     format: ContentFormat,
     media: &mut bool,
 ) -> Result<Message<'a>, Unscorable> {
@@ -114,8 +117,9 @@ fn prepare_one<'a>(
                 }
             }
             if let Some(reasoning) = reasoning(message) {
-                fields.push(("reasoning", Value::from(reasoning)));
-                fields.push(("reasoning_content", Value::from(reasoning)));
+                let reasoning = from_json(reasoning);
+                fields.push(("reasoning", reasoning.clone()));
+                fields.push(("reasoning_content", reasoning));
             }
         }
         "tool" => {
@@ -133,9 +137,7 @@ fn prepare_one<'a>(
         }
     }
     if role == "developer" {
-        let tools = message
-            .get("tools")
-            .map_or(Value::from(()), super::value::from_json);
+        let tools = message.get("tools").map_or(Value::from(()), from_json);
         fields.push(("tools", tools));
     }
     Ok(Message {
@@ -145,39 +147,11 @@ fn prepare_one<'a>(
     })
 }
 
-/// The reasoning that survives request validation.
-///
-/// A message is validated against OpenAI's own assistant message and against vLLM's message, which alone knows `reasoning` but wants
-/// content. The one that takes more fields wins, OpenAI's on a tie; parts and tool calls count for vLLM's only, since OpenAI's type
-/// looks into them later. So a message that is sent back with `content: null`, or with `refusal: null` and plain content, loses it.
-fn reasoning<'a>(message: &'a Json<'_>) -> Option<&'a str> {
-    // The older name is renamed before validation, unless the newer one is set.
-    let reasoning = message
+/// The reasoning of an assistant message: the older name counts where the newer one is not set.
+fn reasoning<'a>(message: &'a Json<'a>) -> Option<&'a Json<'a>> {
+    message
         .get("reasoning")
-        .or_else(|| message.get("reasoning_content"))?
-        .as_str()?;
-    if message.has("content") && message.get("content").is_none() {
-        return None;
-    }
-    let nested = |key: &str, fields: usize| match message.get(key) {
-        Some(Json::Array(items)) => {
-            fields
-                * items
-                    .iter()
-                    .filter(|item| matches!(item, Json::Object(_)))
-                    .count()
-        }
-        _ => 0,
-    };
-    let present = |keys: &[&str]| keys.iter().filter(|key| message.has(key)).count();
-    let custom = 1
-        + present(&["tool_call_id", "tools", "task"])
-        + nested("content", 2)
-        + nested("tool_calls", 5);
-    let openai = present(&["audio", "function_call", "refusal"])
-        + usize::from(message.get("audio").is_some())
-        + 2 * usize::from(message.get("function_call").is_some());
-    (custom > openai).then_some(reasoning)
+        .or_else(|| message.get("reasoning_content"))
 }
 
 /// Turns developer messages into system messages, and several system messages into one at the start.

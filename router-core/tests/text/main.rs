@@ -12,3 +12,4 @@ mod captures;
 mod cases;
 mod hostile;
 mod inputs;
+mod tokenizer_classes;

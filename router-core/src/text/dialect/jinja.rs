@@ -14,15 +14,11 @@ use crate::text::template::ChatTemplate;
 use crate::text::tools;
 use crate::text::value::{Variables, from_json};
 
-/// Names that a template can't be given: the engine refuses some and its template environment hides the others.
-const REFUSED_KWARGS: [&str; 5] = [
-    "messages",
-    "conversation",
-    "chat_template",
-    "tokenize",
+/// Names that a template can't be given: the engine refuses the first, and sets the second itself or keeps them from the template.
+const REFUSED_KWARGS: [&str; 3] = ["messages", "conversation", "chat_template"];
+const HIDDEN_KWARGS: [&str; 10] = [
     "return_dict",
-];
-const HIDDEN_KWARGS: [&str; 8] = [
+    "tokenize",
     "range",
     "dict",
     "lipsum",
@@ -91,12 +87,15 @@ impl Jinja {
         variables.set("tools", tools.unwrap_or_else(|| Value::from(())));
         if let Json::Object(entries) = &chat.kwargs {
             for (name, value) in entries {
-                if REFUSED_KWARGS.contains(&name.as_ref()) {
+                // The engine takes null and "auto" for "not set".
+                if matches!(value, Json::Null) || value.as_str() == Some("auto") {
+                    continue;
+                }
+                let tokenizes = name == "tokenize" && *value != Json::Bool(false);
+                if tokenizes || REFUSED_KWARGS.contains(&name.as_ref()) {
                     return Err(Unscorable::Invalid);
                 }
-                // The engine takes null and "auto" for "not set".
-                let unset = matches!(value, Json::Null) || value.as_str() == Some("auto");
-                if !unset && !HIDDEN_KWARGS.contains(&name.as_ref()) {
+                if !HIDDEN_KWARGS.contains(&name.as_ref()) {
                     variables.set(name, from_json(value));
                 }
             }

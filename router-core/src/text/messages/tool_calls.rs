@@ -8,7 +8,8 @@ use crate::text::value::{dict, from_json};
 
 /// Reads `tool_calls`; the arguments become objects.
 ///
-/// Each call has the keys `id`, `function` (`arguments`, `name`) and `type`, in the order that request validation gives them.
+/// Each call has the keys `id`, `function` (`arguments`, `name`) and `type`, in the order that request validation gives them, and then
+/// whatever else the client wrote.
 pub(super) fn read(calls: &Json<'_>) -> Result<Vec<Value>, Unscorable> {
     let Json::Array(calls) = calls else {
         return Err(Unscorable::Invalid);
@@ -35,6 +36,7 @@ fn read_one(call: &Json<'_>) -> Result<Value, Unscorable> {
     if let Some(name) = function.get("name") {
         entries.push((Value::from("name"), from_json(name)));
     }
+    entries.extend(further_fields(function, &["arguments", "name"]));
     let function = dict(entries.into_iter());
     let mut entries = Vec::with_capacity(3);
     if let Some(id) = call.get("id") {
@@ -42,7 +44,23 @@ fn read_one(call: &Json<'_>) -> Result<Value, Unscorable> {
     }
     entries.push((Value::from("function"), function));
     entries.push((Value::from("type"), Value::from("function")));
+    entries.extend(further_fields(call, &["id", "function", "type"]));
     Ok(dict(entries.into_iter()))
+}
+
+/// Fields of an object other than `known`, in order.
+fn further_fields<'a>(
+    object: &'a Json<'_>,
+    known: &'a [&str],
+) -> impl Iterator<Item = (Value, Value)> + 'a {
+    let fields = match object {
+        Json::Object(fields) => fields.as_slice(),
+        _ => &[],
+    };
+    fields
+        .iter()
+        .filter(|(key, _)| !known.contains(&key.as_ref()))
+        .map(|(key, value)| (Value::from(key.as_ref()), from_json(value)))
 }
 
 /// Arguments as an object; whatever is none becomes an empty one.
