@@ -10,13 +10,13 @@ mod running;
 
 use std::rc::Rc;
 
-pub(crate) use running::{Answer, Choice, Fate, NoText, Running};
+pub(crate) use running::{Answer, Choice, Fate, Running};
 
 use prefixway_core::admission::{Held, Refusal, Reply};
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::{SharedData, SharedError};
 use prefixway_core::snapshot::EndpointKey;
-use prefixway_core::view::ViewConfig;
+use prefixway_core::view::{NoText, ViewConfig};
 
 use crate::config::{Config, HoldAt, Mode};
 use crate::host::{self, HostError};
@@ -142,13 +142,13 @@ impl Plugin {
     }
 
     fn count(&self, choice: &Choice) {
-        let reason = match choice.no_text {
+        let reason = match choice.chosen.no_text {
             Some(NoText::Unread(why)) => Reason::Unread(why),
             Some(NoText::Unscorable(why)) => {
                 self.metrics.unscorable(why);
-                Reason::View(choice.decision.reason)
+                Reason::View(choice.chosen.decision.reason)
             }
-            None => Reason::View(choice.decision.reason),
+            None => Reason::View(choice.chosen.decision.reason),
         };
         self.metrics.decided(reason);
     }

@@ -7,12 +7,14 @@
 //!                                                    └──── first_byte, finish ◄── the request ◄─┘
 //! ```
 
+pub mod choose;
 pub mod decide;
 mod lookup;
 mod relay;
 
 use hashbrown::HashMap;
 
+pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason};
 
 use crate::{

@@ -5,17 +5,17 @@ mod choosing;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-pub(crate) use choosing::{Choice, Fate, NoText};
+pub(crate) use choosing::{Choice, Fate};
 
 use prefixway_core::lifecycle::{Finish, Usage};
 use prefixway_core::load::RequestId;
+use prefixway_core::prompters::Prompters;
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::Member;
 use prefixway_core::snapshot::EndpointKey;
 use prefixway_core::view::{Ending, RoutingView, ViewConfig};
 
 use crate::metrics::Metrics;
-use crate::prompters::Prompters;
 use crate::shared::HostData;
 use crate::streams::Streams;
 
@@ -107,21 +107,21 @@ impl Running {
         for departure in core::mem::take(&mut self.departures) {
             let Departure { choice, at_ms, .. } = &departure;
             let prompts = if departure.is_steered {
-                choice.prompts.as_slice()
+                choice.chosen.prompts.as_slice()
             } else {
                 &[]
             };
-            let (decision, data) = (&choice.decision, &self.data);
+            let (decision, data) = (&choice.chosen.decision, &self.data);
             let committed = self
                 .view
                 .commit(choice.request, decision, prompts, *at_ms, data);
             if committed.is_err() {
                 metrics.host_errors.count();
             }
-            let predicted = choice.decision.predicted_cached_tokens();
+            let predicted = choice.chosen.decision.predicted_cached_tokens();
             metrics.matched_tokens.record(u64::from(predicted));
             if !choice.is_streamed
-                && let Some(best) = choice.decision.ranking.first()
+                && let Some(best) = choice.chosen.decision.ranking.first()
             {
                 #[expect(
                     clippy::cast_possible_truncation,
@@ -172,7 +172,7 @@ impl Running {
             metrics.ttft_ms.record(u64::from(ms));
         }
         if let Some(cached) = reported.cached_tokens {
-            let predicted = choice.decision.predicted_cached_tokens();
+            let predicted = choice.chosen.decision.predicted_cached_tokens();
             metrics.cached_tokens.add(cached);
             metrics.predicted_tokens.add(predicted);
         }

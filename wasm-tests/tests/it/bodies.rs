@@ -210,19 +210,15 @@ fn damaged_bodies_never_trap_and_go_on_as_they_are_or_are_answered() {
         let vm = rig.host.vm(1);
         let outcome = vm.request(&headers).chunk(&body).end();
         let shown = String::from_utf8_lossy(&body);
-        match &outcome.reply {
-            Some(reply) => assert!(
+        if let Some(reply) = &outcome.reply {
+            assert!(
                 [400, 404].contains(&reply.status),
                 "round {round}: {reply:?} {shown}"
-            ),
-            None => {
-                assert!(
-                    outcome.forwarded,
-                    "round {round}: {:?} {shown}",
-                    outcome.trap
-                );
-                assert_eq!(outcome.body, body, "round {round}");
-            }
+            );
+        } else {
+            let trap = &outcome.trap;
+            assert!(outcome.forwarded, "round {round}: {trap:?} {shown}");
+            assert_eq!(outcome.body, body, "round {round}");
         }
         vm.end(outcome.id, Ending::ClientAbort);
     }

@@ -1,25 +1,29 @@
-//! Compiled prompt profiles of the policy's models.
+//! Compiled prompt profiles of the policy's models, and the hashes of requests' prompts.
 
 use hashbrown::HashMap;
-use prefixway_core::hash::{Scope, Seed, Space};
-use prefixway_core::proto::{ModelProfile, Policy};
-use prefixway_core::snapshot::PromptHashes;
-use prefixway_core::text::{LocalTime, PromptProfile, Prompter, Request, Unscorable};
+
+use crate::{
+    admission::Served,
+    hash::{Scope, Seed, Space},
+    proto::{ModelProfile, Policy},
+    snapshot::PromptHashes,
+    text::{LocalTime, PromptProfile, Prompter, Request, Unscorable},
+};
 
 /// Most prompts of one request that are looked up; the others count as uncached. A lookup of a prompt costs about as much as its bytes,
 /// and many short ones more than that.
-const MAX_SCORED_PROMPTS: usize = 64;
+pub const MAX_SCORED_PROMPTS: usize = 64;
 
 /// Bytes of a token id in a prompt's text.
 const TOKEN_ID_BYTES: usize = 4;
 
 /// One prompter for each profile id; a profile that brings none, or one that fails, has none.
 #[derive(Debug, Default)]
-pub(crate) struct Prompters(HashMap<String, Prompter>);
+pub struct Prompters(HashMap<String, Prompter>);
 
 impl Prompters {
     /// Compiles the profiles of all policies. Requests of a model whose profile fails are routed by load; `failed` hears why.
-    pub(crate) fn compile<'a>(
+    pub fn compile<'a>(
         policies: impl Iterator<Item = &'a Policy>,
         mut failed: impl FnMut(&str, &str),
     ) -> Self {
@@ -41,13 +45,13 @@ impl Prompters {
     ///
     /// # Errors
     /// Why there is no text to hash.
-    pub(crate) fn hashes(
+    pub fn hashes(
         &self,
-        profile: &ModelProfile,
-        adapter: Option<&str>,
+        served: Served<'_>,
         request: &Request<'_>,
         hashing: Hashing,
     ) -> Result<Hashed, Unscorable> {
+        let Served { profile, adapter } = served;
         let prompter = self.0.get(&profile.id).ok_or(Unscorable::NoTemplate)?;
         let prompts = prompter.prompts(request, hashing.local_time)?;
         let mut left = hashing.max_bytes;
@@ -86,22 +90,22 @@ impl Prompters {
 
 /// Prompts as they are looked up.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Hashed {
+pub struct Hashed {
     /// At least one.
-    pub(crate) prompts: Vec<PromptHashes>,
+    pub prompts: Vec<PromptHashes>,
     /// Tokens of all of them, where they were given as token ids.
-    pub(crate) tokens: Option<u32>,
+    pub tokens: Option<u32>,
 }
 
 /// How prompts are hashed now.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hashing {
+pub struct Hashing {
     /// The deployment's seed.
-    pub(crate) seed: Seed,
+    pub seed: Seed,
     /// Bytes that are hashed; the rest counts as uncached.
-    pub(crate) max_bytes: usize,
+    pub max_bytes: usize,
     /// What a template that prints the date sees.
-    pub(crate) local_time: LocalTime,
+    pub local_time: LocalTime,
 }
 
 /// The profile's prompter; `Ok(None)` when it brings none.
