@@ -35,6 +35,7 @@ mod tokenizer;
 mod tokenizer_class;
 mod tokenizer_file;
 mod tools;
+mod translate;
 mod value;
 
 pub use api::{Api, BodyFormat, ErrorStyle};

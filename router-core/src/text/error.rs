@@ -68,6 +68,9 @@ pub enum Unscorable {
     /// The prompt is given as embeddings.
     #[error("the prompt is given as embeddings")]
     Embeddings,
+    /// The conversation goes on from one that the engine has stored.
+    #[error("the conversation goes on from one that the engine has stored")]
+    StoredState,
     /// Token ids of an earlier prefill replace the messages.
     #[error("forwarded token ids replace the messages")]
     ForwardedTokens,
@@ -78,7 +81,7 @@ pub enum Unscorable {
 
 impl Unscorable {
     /// Every reason, for defining metrics ahead of time.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Api,
         Self::NoTemplate,
         Self::RequestTemplate,
@@ -90,6 +93,7 @@ impl Unscorable {
         Self::Truncation,
         Self::Media,
         Self::Embeddings,
+        Self::StoredState,
         Self::ForwardedTokens,
         Self::Batch,
     ];
@@ -108,6 +112,7 @@ impl Unscorable {
             Self::Truncation => "truncation",
             Self::Media => "media",
             Self::Embeddings => "embeddings",
+            Self::StoredState => "stored_state",
             Self::ForwardedTokens => "forwarded_tokens",
             Self::Batch => "batch",
         }

@@ -32,6 +32,8 @@ pub(super) struct Preparation {
     /// Whether the template names the developer role; where not, such messages become system messages.
     pub(super) knows_developer: bool,
     pub(super) continue_final_message: bool,
+    /// Whether the messages went through the engine's validation of chat messages.
+    pub(super) is_validated: bool,
 }
 
 /// Messages ready for the template.
@@ -73,13 +75,12 @@ impl Message<'_> {
 ///
 /// A message has a shape that the engine refuses.
 pub(super) fn prepare<'a>(
-    messages: &'a [Json<'a>],
+    messages: impl Iterator<Item = &'a Json<'a>>,
     how: Preparation,
 ) -> Result<Conversation, Unscorable> {
     let mut media = false;
     let mut prepared = messages
-        .iter()
-        .map(|message| prepare_one(message, how.format, &mut media))
+        .map(|message| prepare_one(message, how, &mut media))
         .collect::<Result<Vec<_>, _>>()?;
     if !how.knows_developer && prepared.iter().any(|message| message.role == "developer") {
         merge_developer(&mut prepared);
@@ -99,24 +100,24 @@ pub(super) fn prepare<'a>(
 
 fn prepare_one<'a>(
     message: &'a Json<'a>,
-    format: ContentFormat,
+    how: Preparation,
     media: &mut bool,
 ) -> Result<Message<'a>, Unscorable> {
     let role = message
         .get("role")
         .and_then(Json::as_str)
         .ok_or(Unscorable::Invalid)?;
-    let mut content = content::Content::read(message.get("content"), role, format, media)?;
+    let mut content = content::Content::read(message.get("content"), role, how.format, media)?;
     let mut fields = Vec::new();
     match role {
         "assistant" => {
             if let Some(calls) = message.get("tool_calls") {
-                let calls = tool_calls::read(calls)?;
+                let calls = tool_calls::read(calls, how.is_validated)?;
                 if !calls.is_empty() {
                     fields.push(("tool_calls", calls.into()));
                 }
             }
-            if let Some(reasoning) = reasoning(message) {
+            if let Some(reasoning) = reasoning(message, how.is_validated) {
                 let reasoning = from_json(reasoning);
                 fields.push(("reasoning", reasoning.clone()));
                 fields.push(("reasoning_content", reasoning));
@@ -147,11 +148,10 @@ fn prepare_one<'a>(
     })
 }
 
-/// The reasoning of an assistant message: the older name counts where the newer one is not set.
-fn reasoning<'a>(message: &'a Json<'a>) -> Option<&'a Json<'a>> {
-    message
-        .get("reasoning")
-        .or_else(|| message.get("reasoning_content"))
+/// The reasoning of an assistant message. Validation gives it the newer name where that is not set.
+fn reasoning<'a>(message: &'a Json<'a>, is_validated: bool) -> Option<&'a Json<'a>> {
+    let older = || message.get("reasoning_content").filter(|_| is_validated);
+    message.get("reasoning").or_else(older)
 }
 
 /// Turns developer messages into system messages, and several system messages into one at the start.

@@ -62,7 +62,7 @@ impl Prompter {
     pub fn prompt(&self, request: &Request<'_>, now: LocalTime) -> Result<Prompt, Unscorable> {
         match request.input.as_ref().map_err(|&reason| reason)? {
             Input::Chat(chat) => self.chat(chat, now),
-            Input::Completions {
+            Input::Given {
                 prompts,
                 add_special_tokens,
             } => match prompts.as_slice() {
@@ -84,7 +84,7 @@ impl Prompter {
     ) -> Result<Vec<Prompt>, Unscorable> {
         match request.input.as_ref().map_err(|&reason| reason)? {
             Input::Chat(chat) => Ok(vec![self.chat(chat, now)?]),
-            Input::Completions {
+            Input::Given {
                 prompts,
                 add_special_tokens,
             } => Ok(prompts
@@ -97,10 +97,10 @@ impl Prompter {
     fn given(&self, prompt: &Given<'_>, add_special_tokens: bool) -> Prompt {
         match prompt {
             Given::Text(text) => self.finish(text.as_bytes().to_vec(), add_special_tokens, false),
-            Given::Tokens(ids) => Prompt {
+            Given::Tokens { ids, truncated } => Prompt {
                 space: Space::Token,
                 text: ids.iter().flat_map(|id| id.to_le_bytes()).collect(),
-                truncated: false,
+                truncated: *truncated,
                 rendered: None,
             },
         }

@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn a_chat_is_spelled_out() {
-        let body = r#"{"messages":[{"role":"user","content":"hé","name":null,"n":[1.0,true,{}]}],"tools":[],"reasoning_effort":"low"}"#;
+        let body = r#"{"messages":[{"role":"user","content":"hé","name":null,"n":[1.0,true,{}]}],"tools":[{}],"reasoning_effort":"low"}"#;
         assert_eq!(
             outline(body).unwrap(),
-            "{s5:tools[]s16:reasoning_efforts3:low}{s4:roles4:users7:contents3:hés1:n[#3:1.0t{}]}"
+            "{s5:tools[{}]s16:reasoning_efforts3:low}{s4:roles4:users7:contents3:hés1:n[#3:1.0t{}]}"
         );
     }
 

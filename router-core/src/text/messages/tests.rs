@@ -7,7 +7,7 @@ fn dump(messages: &str, how: Preparation) -> String {
         panic!("not a list")
     };
     dumps(
-        &prepare(&messages, how).unwrap().messages,
+        &prepare(messages.iter(), how).unwrap().messages,
         &Style::default(),
     )
     .unwrap()
@@ -17,6 +17,7 @@ const STRING: Preparation = Preparation {
     format: ContentFormat::String,
     knows_developer: false,
     continue_final_message: false,
+    is_validated: true,
 };
 const PARTS: Preparation = Preparation {
     format: ContentFormat::OpenAi,
@@ -279,7 +280,7 @@ fn shapes_that_the_engine_refuses_have_no_text() {
             panic!("not a list")
         };
         assert_eq!(
-            prepare(&read, STRING).unwrap_err(),
+            prepare(read.iter(), STRING).unwrap_err(),
             Unscorable::Invalid,
             "{messages}"
         );
