@@ -18,7 +18,7 @@ mod refusal;
 
 use std::borrow::Cow;
 
-pub use body::{Coding, LoadOnly};
+pub use body::LoadOnly;
 pub use refusal::{Cause, Fault, Refusal, Reply};
 
 use crate::proto::ModelProfile;
@@ -56,7 +56,7 @@ pub enum AtHead {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Held {
     api: Api,
-    coding: Coding,
+    coding: body::Coding,
     /// Whether the body is said to be what the API reads: only then is it refused when it isn't.
     is_declared: bool,
     max_body_bytes: usize,
@@ -129,7 +129,7 @@ pub fn at_head(head: &Head<'_>, max_body_bytes: usize) -> AtHead {
     };
     let held = Held {
         api,
-        coding: Coding::from_header(head.content_encoding),
+        coding: body::coding(head.content_encoding),
         is_declared: body::is_declared(api, head.content_type),
         max_body_bytes,
     };
@@ -169,8 +169,8 @@ impl Held {
     ///
     /// # Errors
     /// Why it can't be read; the request can still be judged.
-    pub fn open<'b>(&self, body: &'b [u8]) -> Result<Cow<'b, [u8]>, LoadOnly> {
-        self.coding.open(body, self.max_body_bytes)
+    pub fn open<'b>(&self, coded: &'b [u8]) -> Result<Cow<'b, [u8]>, LoadOnly> {
+        body::open(self.coding, coded, self.max_body_bytes)
     }
 
     /// Judges a request by its opened body.

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::text::{Api, BodyError, BodyFormat};
+use crate::text::{Api, BodyError, BodyFormat, encoding::Codings};
 
 /// Why a request is routed by load alone, because nothing of its body can be read.
 ///
@@ -34,35 +34,24 @@ impl LoadOnly {
     }
 }
 
-/// How a body is encoded for transport.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Coding {
-    /// Not at all.
-    Identity,
-    /// In a way that is not read.
-    Unsupported,
+/// How a body is encoded for transport; `None`: in a way that is not read.
+pub(super) type Coding = Option<Codings>;
+
+/// Reads a `content-encoding`.
+pub(super) fn coding(value: Option<&str>) -> Coding {
+    Codings::from_header(value.unwrap_or_default()).ok()
 }
 
-impl Coding {
-    /// Reads a `content-encoding`.
-    pub fn from_header(value: Option<&str>) -> Self {
-        let is_identity =
-            |coding: &str| coding.is_empty() || coding.eq_ignore_ascii_case("identity");
-        match value {
-            Some(codings) if !codings.split(',').map(str::trim).all(is_identity) => {
-                Self::Unsupported
-            }
-            _ => Self::Identity,
-        }
-    }
-
-    /// Undoes the coding; what comes out has at most `max_bytes`.
-    pub(super) fn open(self, body: &[u8], _max_bytes: usize) -> Result<Cow<'_, [u8]>, LoadOnly> {
-        match self {
-            Self::Identity => Ok(Cow::Borrowed(body)),
-            Self::Unsupported => Err(LoadOnly::UnsupportedEncoding),
-        }
-    }
+/// Undoes a coding; what comes out has at most `max_bytes`.
+pub(super) fn open(
+    coding: Coding,
+    body: &[u8],
+    max_bytes: usize,
+) -> Result<Cow<'_, [u8]>, LoadOnly> {
+    let codings = coding.ok_or(LoadOnly::UnsupportedEncoding)?;
+    codings
+        .undo(body, max_bytes)
+        .map_err(|_| LoadOnly::Undecodable)
 }
 
 /// Whether a body says that it is what the API reads, or says nothing.

@@ -276,17 +276,35 @@ fn what_python_decodes_is_never_refused_for_its_charset() {
 }
 
 #[test]
-fn codings_that_change_nothing_are_read() {
+fn bodies_are_decoded_up_to_the_cap() {
+    let coded = |coding| Head {
+        content_encoding: coding,
+        ..head(CHAT)
+    };
     for plain in [
         None,
         Some(""),
         Some("identity"),
         Some(" Identity , identity"),
     ] {
-        assert_eq!(Coding::from_header(plain), Coding::Identity, "{plain:?}");
+        let opened = held(&coded(plain)).open(b"{}").unwrap();
+        assert_eq!(opened.as_ref(), b"{}", "{plain:?}");
     }
+    // `{}` in a stored block.
+    let gzip = b"\x1f\x8b\x08\0\0\0\0\0\0\xff\x01\x02\0\xfd\xff{}\x43\xbf\xa6\xa3\x02\0\0\0";
+    let opened = held(&coded(Some("gzip"))).open(gzip).map(Cow::into_owned);
+    assert_eq!(opened, Ok(b"{}".to_vec()));
+    let AtHead::Hold(small) = at_head(&coded(Some("gzip")), 1) else {
+        panic!("not held");
+    };
+    assert_eq!(small.open(gzip), Err(LoadOnly::Undecodable));
+    let cut = held(&coded(Some("gzip")))
+        .open(&gzip[..20])
+        .map(Cow::into_owned);
+    assert_eq!(cut, Err(LoadOnly::Undecodable));
     for other in ["br", "identity, br", "compress"] {
-        assert_eq!(Coding::from_header(Some(other)), Coding::Unsupported);
+        let opened = held(&coded(Some(other))).open(gzip).map(Cow::into_owned);
+        assert_eq!(opened, Err(LoadOnly::UnsupportedEncoding), "{other}");
     }
 }
 

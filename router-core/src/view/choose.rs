@@ -89,6 +89,7 @@ impl RoutingView {
         let request = route.request.as_ref().map_err(|why| NoText::Unread(*why))?;
         let policy = self.policies().next();
         let offset_s = policy.map_or(0, |policy| policy.utc_offset_s);
+        let offset_s = route.served.profile.utc_offset_s.unwrap_or(offset_s);
         let seconds = i64::try_from(now_ns / 1_000_000_000).unwrap_or(i64::MAX);
         let hashing = Hashing {
             seed,

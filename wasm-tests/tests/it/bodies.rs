@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use prefixway_core::text::Api;
 use prefixway_wasm_tests::rig::{DESTINATION, ENGINES, chat};
 use prefixway_wasm_tests::{Ending, Rig};
 
@@ -130,6 +131,27 @@ fn a_body_in_an_unknown_coding_is_routed_by_load() {
     assert_eq!(outcome.body, b"\x1f");
     let counter = "prefixway_decisions_total.reason=unsupported_encoding";
     assert_eq!(rig.host.metric(counter), 1);
+    rig.answer(1, &outcome, 0);
+    rig.assert_healthy();
+}
+
+#[test]
+fn a_coded_body_goes_where_its_plain_form_goes_and_stays_as_it_is() {
+    // What `gzip` makes of {"model":"tiny","prompt":"aaa...a"} with 600 letters.
+    let coded: &[u8] = b"\x1f\x8b\x08\0\0\0\0\0\x02\x03\xabV\xca\xcdOI\xcdQ\xb2R*\xc9\xcc\xabT\xd2Q*(\xca\xcf-(\x01\xf2\x13G\xc1(\xa0\x01P\xaa\x05\0\xd9\xcf\xc2\xfbt\x02\0\0";
+    let plain = serde_json::json!({"model": "tiny", "prompt": "a".repeat(600)}).to_string();
+    let mut rig = Rig::new();
+    rig.indexer.store_as(Api::Completions, &[1], &plain);
+    rig.settle();
+    let headers = [
+        (":method", "POST"),
+        (":path", "/v1/completions"),
+        ("content-encoding", "gzip"),
+    ];
+    let outcome = rig.host.vm(1).request(&headers).chunk(coded).end();
+    assert_eq!(outcome.header(DESTINATION).map(first_of), Some(ENGINES[1]));
+    assert_eq!(outcome.header("content-encoding"), Some("gzip"));
+    assert_eq!(outcome.body, coded);
     rig.answer(1, &outcome, 0);
     rig.assert_healthy();
 }
