@@ -46,7 +46,11 @@ fn what_has_no_text_is_routed_by_load() {
             r#"{"model":"tiny","prompt":"a","prompt_logprobs":1}"#,
             "no_cache_read",
         ),
-        ("/v1/messages", r#"{"model":"tiny","messages":[]}"#, "api"),
+        (
+            "/v1/rerank",
+            r#"{"model":"tiny","query":"a","documents":["b"]}"#,
+            "api",
+        ),
     ] {
         let outcome = rig.post(1, path, body);
         assert!(outcome.header(DESTINATION).is_some(), "{path} {body}");
