@@ -79,6 +79,17 @@ fn a_model_says_how_its_engines_were_started() {
     );
     assert_eq!(flagged.clock, Some(Clock::Offset(-3600)));
     assert_eq!(flagged.calibration, Switch::Off);
+    let text = with(
+        "[lora-a]",
+        "[lora-a], tokenizer_mode: hf, content_format: openai, calibration: off",
+    );
+    let description = parse(&text).unwrap().describe();
+    for line in [
+        "  engines started with tokenizer mode hf, content format openai\n",
+        "  prompts are as its files say, whatever its engines do (calibration off)\n",
+    ] {
+        assert!(description.contains(line), "{description}");
+    }
     let zone = model(", time_zone: Europe/Zurich").clock;
     assert_eq!(zone, Clock::zone("Europe/Zurich"));
 }

@@ -1,10 +1,12 @@
 //! What a calibration changes.
 
+use std::net::SocketAddr;
+
 use prefixway_core::index::SourceId;
 
 use super::Ingest;
 use super::feed::FeedInput;
-use crate::calibration::{Calibrated, EngineState};
+use crate::calibration::{Calibrated, EngineReport, EngineState};
 
 impl Ingest {
     /// Takes a model's calibration: publishes the profile that its engines follow, or the outline where they follow none.
@@ -24,63 +26,60 @@ impl Ingest {
         };
         let is_news = *model.verdict() != verdict;
         let is_respelled = model.calibrate(verdict, profile.as_ref(), assumes, &mut self.index);
-        let (state, reason) = model.state();
-        let (id, verdict) = (model.settings_id(), model.verdict().name());
-        match (is_news || is_respelled, state) {
-            (true, "approximate") => tracing::warn!(
-                model = id,
-                calibration = verdict,
-                reason,
-                "engines don't follow the model's files: the model is routed by decisions alone"
-            ),
-            (true, state) => tracing::info!(
-                model = id,
-                calibration = verdict,
-                state,
-                assumes,
-                "model calibrated"
-            ),
-            (false, _) => {}
+        let (id, calibration) = (model.settings_id(), model.verdict().name());
+        if is_news || is_respelled {
+            if let Some(reason) = model.approximate_reason() {
+                tracing::warn!(
+                    model = id,
+                    calibration,
+                    reason,
+                    "engines don't follow the model's files: the model is routed by decisions alone"
+                );
+            } else {
+                tracing::info!(
+                    model = id,
+                    calibration,
+                    state = model.state().0,
+                    assumes,
+                    "model calibrated"
+                );
+            }
         }
         self.is_policy_changed |= is_news || is_respelled;
-        let mut moved = Vec::new();
-        for endpoint in &mut self.endpoints.list {
-            if endpoint.settings.model != number {
-                continue;
-            }
-            let engine = engines
-                .iter()
-                .find(|(address, _, _)| *address == endpoint.settings.address);
-            let Some((address, report, is_odd)) = engine else {
-                if is_respelled {
-                    moved.push(endpoint.source);
-                }
-                continue;
-            };
-            if endpoint.is_odd != *is_odd {
-                endpoint.is_odd = *is_odd;
-                if *is_odd {
-                    let reason = match &report.state {
-                        EngineState::Differs(why) => why,
-                        _ => "it follows another reading of the model's files",
-                    };
-                    tracing::warn!(
-                        endpoint = %address,
-                        reason,
-                        "engine spells prompts otherwise than its model: it is known from decisions alone"
-                    );
-                } else {
-                    tracing::info!(endpoint = %address, "engine spells prompts as its model again");
-                }
-                moved.push(endpoint.source);
-            } else if is_respelled {
-                moved.push(endpoint.source);
-            }
-            endpoint.engine = Some(report.clone());
-        }
-        for source in moved {
+        for source in self.take_engines(number, &engines, is_respelled) {
             self.start_over(source);
         }
+    }
+
+    /// Takes what was found of a model's engines; gives the sources that have to be indexed anew.
+    fn take_engines(
+        &mut self,
+        model: usize,
+        engines: &[(SocketAddr, EngineReport, bool)],
+        is_respelled: bool,
+    ) -> Vec<SourceId> {
+        let mut moved = Vec::new();
+        for endpoint in &mut self.endpoints.list {
+            if endpoint.settings.model != model {
+                continue;
+            }
+            let found = engines
+                .iter()
+                .find(|(address, _, _)| *address == endpoint.settings.address);
+            let mut is_moved = is_respelled;
+            if let Some((address, report, is_odd)) = found {
+                if endpoint.is_odd != *is_odd {
+                    log_odd(*address, report, *is_odd);
+                    endpoint.is_odd = *is_odd;
+                    is_moved = true;
+                }
+                endpoint.engine = Some(report.clone());
+            }
+            if is_moved {
+                moved.push(endpoint.source);
+            }
+        }
+        moved
     }
 
     /// Has a source's events indexed anew.
@@ -100,4 +99,20 @@ impl Ingest {
         self.feed(source, FeedInput::StartOver);
         self.endpoints.set_changed();
     }
+}
+
+fn log_odd(endpoint: SocketAddr, report: &EngineReport, is_odd: bool) {
+    if !is_odd {
+        tracing::info!(%endpoint, "engine spells prompts as its model again");
+        return;
+    }
+    let reason = match &report.state {
+        EngineState::Differs(why) => why,
+        _ => "it follows another reading of the model's files",
+    };
+    tracing::warn!(
+        %endpoint,
+        reason,
+        "engine spells prompts otherwise than its model: it is known from decisions alone"
+    );
 }

@@ -233,24 +233,20 @@ impl Calibration {
         result
     }
 
-    /// Looks whether another time zone would explain a difference.
+    /// Looks whether another date would explain a difference. Two local times are at most a day apart, so it is the day before or after.
     fn explain(
         &self,
         difference: Difference,
         spelled: &[Option<Vec<u8>>],
         times: &[LocalTime],
     ) -> Difference {
-        /// Local times on earth are from 12 hours behind UTC to 14 hours ahead, so any two are at most 26 hours apart.
-        const HOURS: i32 = 26;
+        const DAY_S: i32 = 86_400;
         if !self.tells_time {
             return difference;
         }
-        let others: Vec<LocalTime> = (-HOURS..=HOURS)
-            .flat_map(|hours| {
-                times
-                    .iter()
-                    .map(move |time| time.plus_seconds(hours * 3600))
-            })
+        let others: Vec<LocalTime> = times
+            .iter()
+            .flat_map(|time| [-DAY_S, DAY_S].map(|seconds| time.plus_seconds(seconds)))
             .collect();
         let is_date = self.candidates.iter().any(|candidate| {
             let found = self.compare(candidate, spelled, &others);

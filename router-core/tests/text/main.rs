@@ -10,6 +10,7 @@
 
 mod captures;
 mod documentation;
+mod engine_answers;
 mod hostile;
 mod inputs;
 mod media;
