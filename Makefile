@@ -37,6 +37,11 @@ test: wasm ## Run every test: units, properties, the filter on wasmtime, the who
 	$(STEP) "tests (about ten minutes the first time)"
 	@ENVOY_BIN="$$(scripts/envoy.sh)" cargo test --locked --workspace --no-fail-fast
 
+.PHONY: cases
+cases: ## Run the request and event cases ($PREFIXWAY_CASES, else ../shared/cases), one line each
+	$(STEP) "cases"
+	@cargo run --locked --quiet -p prefixway-cases
+
 .PHONY: lint
 lint: setup ## Format, clippy and documentation, all warnings are errors
 	@scripts/lint.sh

@@ -16,9 +16,13 @@
 
 mod api;
 mod canonical;
+mod dialect;
+mod engine_renderer;
 mod error;
+mod form;
 mod json;
 mod messages;
+mod model_folder;
 mod profile;
 mod prompter;
 mod python;
@@ -27,15 +31,20 @@ mod strftime;
 mod template;
 mod tojson;
 mod token_bytes;
+mod tokenizer;
+mod tokenizer_class;
 mod tokenizer_file;
 mod tools;
+mod translate;
 mod value;
 
-pub use api::Api;
+pub use api::{Api, BodyFormat, ErrorStyle};
 pub use canonical::{Canonicalisation, LeadingSpace, Literal, NormalForm};
+pub use dialect::Dialect;
 pub use error::{BodyError, ProfileError, Unscorable};
 pub use json::{JsonError, JsonProblem, MAX_DEPTH, MAX_VALUES};
 pub use messages::ContentFormat;
+pub use model_folder::{MAX_VARIANTS, ModelFolder, ServerFlags, Variant};
 pub use profile::{ModelFiles, PromptProfile, Template};
 pub use prompter::{Prompt, Prompter};
 pub use request::{MAX_LOAD_UNITS, Request, parse};

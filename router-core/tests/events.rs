@@ -1,4 +1,4 @@
-//! Events from files: the wire samples of many engine releases, the event cases, the collision pairs and the captures.
+//! Events from files: the wire samples of many engine releases, the collision pairs and the captures. The event cases run in `cases/`.
 //!
 //! Files are found in `$PREFIXWAY_FIXTURES` and `$PREFIXWAY_CASES`, by default in `../shared` of the workspace; a test whose files are
 //! absent says so and passes. The captures in `tests/fixtures` are always there.
@@ -13,12 +13,8 @@
 
 #[path = "events/capture.rs"]
 mod capture;
-#[path = "events/cases.rs"]
-mod cases;
 #[path = "events/collisions.rs"]
 mod collisions;
-#[path = "events/msgpack.rs"]
-mod msgpack;
 #[path = "events/wire.rs"]
 mod wire;
 

@@ -147,7 +147,7 @@ impl Running {
             phase: Phase::Decode,
             prompt: prompt.as_ref(),
             prompt_tokens: None,
-            bytes: body.len() as u64,
+            bytes: request.prefill_bytes,
             bytes_per_token: profile.bytes_per_token,
         };
         let decision = self.view.decide(&ask, now_ms, now_ns);

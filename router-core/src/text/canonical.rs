@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::ProfileError;
 use super::token_bytes::SPACE_MARKER;
-pub(super) use rules::surrounding;
+pub(super) use rules::{surrounding, surrounding_by_flags};
 
 /// Unicode normal form that a tokenizer brings text into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

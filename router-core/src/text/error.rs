@@ -68,6 +68,9 @@ pub enum Unscorable {
     /// The prompt is given as embeddings.
     #[error("the prompt is given as embeddings")]
     Embeddings,
+    /// The conversation goes on from one that the engine has stored.
+    #[error("the conversation goes on from one that the engine has stored")]
+    StoredState,
     /// Token ids of an earlier prefill replace the messages.
     #[error("forwarded token ids replace the messages")]
     ForwardedTokens,
@@ -78,7 +81,7 @@ pub enum Unscorable {
 
 impl Unscorable {
     /// Every reason, for defining metrics ahead of time.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Api,
         Self::NoTemplate,
         Self::RequestTemplate,
@@ -90,6 +93,7 @@ impl Unscorable {
         Self::Truncation,
         Self::Media,
         Self::Embeddings,
+        Self::StoredState,
         Self::ForwardedTokens,
         Self::Batch,
     ];
@@ -108,6 +112,7 @@ impl Unscorable {
             Self::Truncation => "truncation",
             Self::Media => "media",
             Self::Embeddings => "embeddings",
+            Self::StoredState => "stored_state",
             Self::ForwardedTokens => "forwarded_tokens",
             Self::Batch => "batch",
         }
@@ -148,6 +153,14 @@ pub enum ProfileError {
         /// What it does.
         why: &'static str,
     },
+    /// The tokenizer's class does something that can't be followed.
+    #[error("tokenizer class {class:?} is not supported: {why}")]
+    TokenizerClass {
+        /// Its name in `tokenizer_config.json`.
+        class: String,
+        /// What it does.
+        why: &'static str,
+    },
     /// An added token has flags that the rules for this tokenizer don't cover.
     #[error("added token {token:?} is not supported: {why}")]
     AddedToken {
@@ -163,6 +176,14 @@ pub enum ProfileError {
         id: u64,
         /// The largest id that is kept.
         max: u32,
+    },
+    /// The engine doesn't render the model's chats through its template.
+    #[error("renderer {renderer} is not supported: {why}")]
+    Renderer {
+        /// The engine's name for it.
+        renderer: String,
+        /// What it does.
+        why: &'static str,
     },
     /// The chat template can't be compiled.
     #[error("chat template can't be compiled")]

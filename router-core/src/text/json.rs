@@ -97,6 +97,22 @@ impl<'a> Json<'a> {
         matches!(self, Json::Object(entries) if entries.iter().any(|(name, _)| name == key))
     }
 
+    /// The value, leaving null.
+    pub(super) fn take(&mut self) -> Self {
+        core::mem::replace(self, Self::Null)
+    }
+
+    /// The value under `key`, leaving null in its place; null unless this is an object with such a key.
+    pub(super) fn take_key(&mut self, key: &str) -> Self {
+        match self {
+            Json::Object(entries) => entries
+                .iter_mut()
+                .find(|(name, _)| name == key)
+                .map_or(Json::Null, |(_, value)| value.take()),
+            _ => Json::Null,
+        }
+    }
+
     /// The string, if it is one.
     pub(super) fn as_str(&self) -> Option<&str> {
         match self {

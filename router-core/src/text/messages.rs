@@ -1,8 +1,8 @@
 //! Messages as the engine hands them to the chat template.
 //!
 //! Follows vLLM 0.32: request validation (which fields of a message survive), `renderers/chat_utils.py` (content parts, tool calls,
-//! reasoning) and `renderers/hf.py` (developer role). What validation drops is dropped here too: unknown keys of messages and
-//! content parts, and with them the order in which the client wrote the keys of a tool call.
+//! reasoning) and `renderers/hf.py` (developer role). Unknown keys of a message are dropped. Unknown keys of content parts and tool
+//! calls are kept, after the known ones, because the engine's request types allow them.
 
 mod content;
 mod tool_calls;
@@ -11,7 +11,7 @@ use minijinja::Value;
 
 use super::error::Unscorable;
 use super::json::Json;
-use super::value::dict;
+use super::value::{dict, from_json};
 
 pub(super) use content::{CONTINUE_TAG, MEDIA_TAG};
 
@@ -32,6 +32,8 @@ pub(super) struct Preparation {
     /// Whether the template names the developer role; where not, such messages become system messages.
     pub(super) knows_developer: bool,
     pub(super) continue_final_message: bool,
+    /// Whether the messages went through the engine's validation of chat messages.
+    pub(super) is_validated: bool,
 }
 
 /// Messages ready for the template.
@@ -72,11 +74,13 @@ impl Message<'_> {
 /// # Errors
 ///
 /// A message has a shape that the engine refuses.
-pub(super) fn prepare(messages: &[Json<'_>], how: Preparation) -> Result<Conversation, Unscorable> {
+pub(super) fn prepare<'a>(
+    messages: impl Iterator<Item = &'a Json<'a>>,
+    how: Preparation,
+) -> Result<Conversation, Unscorable> {
     let mut media = false;
     let mut prepared = messages
-        .iter()
-        .map(|message| prepare_one(message, how.format, &mut media))
+        .map(|message| prepare_one(message, how, &mut media))
         .collect::<Result<Vec<_>, _>>()?;
     if !how.knows_developer && prepared.iter().any(|message| message.role == "developer") {
         merge_developer(&mut prepared);
@@ -95,27 +99,28 @@ pub(super) fn prepare(messages: &[Json<'_>], how: Preparation) -> Result<Convers
 }
 
 fn prepare_one<'a>(
-    message: &'a Json<'_>,
-    format: ContentFormat,
+    message: &'a Json<'a>,
+    how: Preparation,
     media: &mut bool,
 ) -> Result<Message<'a>, Unscorable> {
     let role = message
         .get("role")
         .and_then(Json::as_str)
         .ok_or(Unscorable::Invalid)?;
-    let mut content = content::Content::read(message.get("content"), role, format, media)?;
+    let mut content = content::Content::read(message.get("content"), role, how.format, media)?;
     let mut fields = Vec::new();
     match role {
         "assistant" => {
             if let Some(calls) = message.get("tool_calls") {
-                let calls = tool_calls::read(calls)?;
+                let calls = tool_calls::read(calls, how.is_validated)?;
                 if !calls.is_empty() {
                     fields.push(("tool_calls", calls.into()));
                 }
             }
-            if let Some(reasoning) = reasoning(message) {
-                fields.push(("reasoning", Value::from(reasoning)));
-                fields.push(("reasoning_content", Value::from(reasoning)));
+            if let Some(reasoning) = reasoning(message, how.is_validated) {
+                let reasoning = from_json(reasoning);
+                fields.push(("reasoning", reasoning.clone()));
+                fields.push(("reasoning_content", reasoning));
             }
         }
         "tool" => {
@@ -133,9 +138,7 @@ fn prepare_one<'a>(
         }
     }
     if role == "developer" {
-        let tools = message
-            .get("tools")
-            .map_or(Value::from(()), super::value::from_json);
+        let tools = message.get("tools").map_or(Value::from(()), from_json);
         fields.push(("tools", tools));
     }
     Ok(Message {
@@ -145,39 +148,10 @@ fn prepare_one<'a>(
     })
 }
 
-/// The reasoning that survives request validation.
-///
-/// A message is validated against OpenAI's own assistant message and against vLLM's message, which alone knows `reasoning` but wants
-/// content. The one that takes more fields wins, OpenAI's on a tie; parts and tool calls count for vLLM's only, since OpenAI's type
-/// looks into them later. So a message that is sent back with `content: null`, or with `refusal: null` and plain content, loses it.
-fn reasoning<'a>(message: &'a Json<'_>) -> Option<&'a str> {
-    // The older name is renamed before validation, unless the newer one is set.
-    let reasoning = message
-        .get("reasoning")
-        .or_else(|| message.get("reasoning_content"))?
-        .as_str()?;
-    if message.has("content") && message.get("content").is_none() {
-        return None;
-    }
-    let nested = |key: &str, fields: usize| match message.get(key) {
-        Some(Json::Array(items)) => {
-            fields
-                * items
-                    .iter()
-                    .filter(|item| matches!(item, Json::Object(_)))
-                    .count()
-        }
-        _ => 0,
-    };
-    let present = |keys: &[&str]| keys.iter().filter(|key| message.has(key)).count();
-    let custom = 1
-        + present(&["tool_call_id", "tools", "task"])
-        + nested("content", 2)
-        + nested("tool_calls", 5);
-    let openai = present(&["audio", "function_call", "refusal"])
-        + usize::from(message.get("audio").is_some())
-        + 2 * usize::from(message.get("function_call").is_some());
-    (custom > openai).then_some(reasoning)
+/// The reasoning of an assistant message. Validation gives it the newer name where that is not set.
+fn reasoning<'a>(message: &'a Json<'a>, is_validated: bool) -> Option<&'a Json<'a>> {
+    let older = || message.get("reasoning_content").filter(|_| is_validated);
+    message.get("reasoning").or_else(older)
 }
 
 /// Turns developer messages into system messages, and several system messages into one at the start.

@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::canonical::{Canonicalisation, surrounding};
+use super::canonical::Canonicalisation;
+use super::dialect::Dialect;
 use super::error::ProfileError;
 use super::json::Json;
 use super::messages::ContentFormat;
+use super::model_folder::ModelFolder;
 use super::template::ChatTemplate;
-use super::tokenizer_file::{TokenizerConfig, TokenizerFile};
 
 /// Number of the rules in this module. It is part of every [`PromptProfile::revision`]: raise it when the same profile would give
 /// another text.
@@ -31,6 +32,9 @@ pub struct ModelFiles<'a> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PromptProfile {
+    /// How chats become text; the fields down to `exclude_tools_when_tool_choice_none` belong to [`Dialect::Jinja`].
+    #[serde(default, skip_serializing_if = "Dialect::is_jinja")]
+    pub dialect: Dialect,
     /// The chat template; `None`: chats have no text.
     pub template: Option<Template>,
     /// Another template for requests with tools, where the model has one.
@@ -61,8 +65,12 @@ pub struct Template {
 }
 
 impl Template {
-    fn detect(source: &str) -> Result<Self, ProfileError> {
-        let content_format = ChatTemplate::compile(source, None)?.format();
+    /// Compiles `source` to see whether it can be; `format` overrides what its syntax tree tells.
+    pub(super) fn detect(
+        source: &str,
+        format: Option<ContentFormat>,
+    ) -> Result<Self, ProfileError> {
+        let content_format = ChatTemplate::compile(source, format)?.format();
         Ok(Self {
             source: source.to_owned(),
             content_format,
@@ -71,30 +79,30 @@ impl Template {
 }
 
 impl PromptProfile {
-    /// Derives a profile from a model's files.
+    /// Derives a profile from a model's files: the first of [`ModelFolder::variants`].
     ///
     /// # Errors
     ///
     /// A file can't be read, or prompts can't be followed byte by byte through this tokenizer or template.
     pub fn from_model_files(files: &ModelFiles<'_>) -> Result<Self, ProfileError> {
-        let tokenizer = TokenizerFile::read(files.tokenizer_json)?;
-        let config = TokenizerConfig::read(files.tokenizer_config_json)?;
-        let template = files.chat_template.or_else(|| config.template("default"));
-        Ok(Self {
-            template: template.map(Template::detect).transpose()?,
-            tool_template: config
-                .template("tool_use")
-                .map(Template::detect)
-                .transpose()?,
-            special_tokens: config
-                .special_tokens()
-                .map(|(name, literal)| (name.to_owned(), literal.to_owned()))
-                .collect(),
+        let variants = ModelFolder::from(*files).variants()?;
+        // There is always a first one.
+        let first = variants.into_iter().next();
+        Ok(first.map_or_else(Self::outline, |variant| variant.profile))
+    }
+
+    /// The profile of a model whose engine text is not known: chats are told apart, and their prefixes found, by their outline.
+    pub fn outline() -> Self {
+        Self {
+            dialect: Dialect::Outline,
+            template: None,
+            tool_template: None,
+            special_tokens: BTreeMap::new(),
             default_kwargs: None,
             exclude_tools_when_tool_choice_none: false,
-            canonicalisation: Canonicalisation::derive(&tokenizer, &config)?,
-            surrounding: surrounding(&tokenizer, &config)?,
-        })
+            canonicalisation: Canonicalisation::default(),
+            surrounding: [String::new(), String::new()],
+        }
     }
 
     /// Sets the server's default template arguments.

@@ -16,7 +16,7 @@ use minijinja::{Environment, ErrorKind, Value};
 use super::error::{ProfileError, Unscorable};
 use super::messages::ContentFormat;
 use super::strftime::LocalTime;
-use super::value::Variables;
+use super::value::{Variables, dict};
 use facts::Facts;
 
 /// Longest prompt that is rendered, in bytes.
@@ -35,6 +35,36 @@ pub(super) struct ChatTemplate {
     format: ContentFormat,
     knows_developer: bool,
     tells_time: bool,
+}
+
+/// Whether a template fails on a system message that isn't the first.
+///
+/// Follows vLLM 0.32 (`entrypoints/anthropic/serving.py`), which tries the template without its own additions to Jinja2: one that uses
+/// them here counts as failing.
+pub(super) fn wants_system_first(source: &str) -> bool {
+    let mut environment = environment::bare();
+    if environment
+        .add_template_owned(NAME, source.to_owned())
+        .is_err()
+    {
+        return true;
+    }
+    let message = |role: &str| {
+        let entry = |key: &str, value: &str| (Value::from(key), Value::from(value));
+        dict([entry("role", role), entry("content", "t")].into_iter())
+    };
+    let mut variables = Variables(Vec::new());
+    let roles = ["system", "user", "system", "user"];
+    variables.set("messages", roles.map(message).into_iter().collect());
+    variables.set("add_generation_prompt", Value::from(false));
+    let mut out = Limited {
+        bytes: Vec::new(),
+        full: false,
+    };
+    environment
+        .get_template(NAME)
+        .and_then(|template| template.render_captured_to(Value::from_object(variables), &mut out))
+        .is_err()
 }
 
 impl ChatTemplate {

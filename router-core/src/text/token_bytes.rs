@@ -6,7 +6,8 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 
 use super::error::ProfileError;
-use super::tokenizer_file::{Spelling, TokenizerFile};
+use super::profile::ModelFiles;
+use super::tokenizer_file::{AddedToken, Spelling, TokenizerConfig, TokenizerFile};
 
 /// SentencePiece's stand-in for a space.
 pub(super) const SPACE_MARKER: char = '\u{2581}';
@@ -33,7 +34,21 @@ impl TokenBytes {
     ///
     /// The file can't be read, or its tokens don't spell text (see [`ProfileError`]).
     pub fn from_tokenizer_json(json: &str) -> Result<Self, ProfileError> {
-        let file = TokenizerFile::read(json)?;
+        Self::read(&TokenizerFile::read(json)?, &[])
+    }
+
+    /// Reads the vocabulary of a model: of `tokenizer.json`, with the added tokens that only `tokenizer_config.json` has.
+    ///
+    /// # Errors
+    ///
+    /// A file can't be read, or its tokens don't spell text (see [`ProfileError`]).
+    pub fn from_model_files(files: &ModelFiles<'_>) -> Result<Self, ProfileError> {
+        let file = TokenizerFile::read(files.tokenizer_json)?;
+        let config = TokenizerConfig::read(files.tokenizer_config_json)?;
+        Self::read(&file, &config.added_tokens().unwrap_or_default())
+    }
+
+    fn read(file: &TokenizerFile<'_>, more: &[AddedToken]) -> Result<Self, ProfileError> {
         let spelling = file.spelling()?;
         let vocab: HashMap<Cow<'_, str>, u64> = serde_json::from_str(file.model.vocab.get())
             .map_err(|source| ProfileError::File {
@@ -44,7 +59,10 @@ impl TokenBytes {
         for (piece, id) in &vocab {
             pieces.insert(checked(*id)?, spelled(piece, spelling));
         }
-        for token in &file.added_tokens {
+        let only_there = more
+            .iter()
+            .filter(|token| file.added_tokens.iter().all(|other| other.id != token.id));
+        for token in file.added_tokens.iter().chain(only_there) {
             // Literals are kept as they are, but the space marker of non-special ones is a space like any other.
             let bytes = if spelling == Spelling::SentencePiece && !token.special {
                 Cow::Owned(token.content.replace(SPACE_MARKER, " ").into_bytes())
@@ -210,6 +228,20 @@ mod tests {
         assert_eq!(
             [0, 1, 2, 3].map(|id| pieces.bytes(id)),
             [&b" a"[..], b"\n", b"<0xZZ>", b"  "]
+        );
+    }
+
+    #[test]
+    fn tokens_that_only_the_configuration_has_are_spelled_too() {
+        let tokens = TokenBytes::from_model_files(&ModelFiles {
+            tokenizer_json: r#"{"model":{"type":"BPE","vocab":{"a":0,"x":1},"merges":[]},"decoder":{"type":"ByteLevel"},"added_tokens":[{"id":1,"content":"<one>"}]}"#,
+            tokenizer_config_json: r#"{"added_tokens_decoder":{"1":{"content":"<other>"},"2":{"content":"<two>"}}}"#,
+            chat_template: None,
+        })
+        .unwrap();
+        assert_eq!(
+            [0, 1, 2, 3].map(|id| tokens.bytes(id)),
+            [&b"a"[..], b"<one>", b"<two>", b""]
         );
     }
 

@@ -1,5 +1,7 @@
 //! The parts of `tokenizer.json` and `tokenizer_config.json` that tell how text becomes tokens.
 
+use std::collections::BTreeMap;
+
 use serde::Deserialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
@@ -42,6 +44,21 @@ pub(super) struct AddedToken {
     pub(super) normalized: bool,
     #[serde(default)]
     pub(super) special: bool,
+}
+
+impl AddedToken {
+    /// A special token without an id of its own.
+    pub(super) fn special(content: &str) -> Self {
+        Self {
+            id: u64::MAX,
+            content: content.to_owned(),
+            single_word: false,
+            lstrip: false,
+            rstrip: false,
+            normalized: false,
+            special: true,
+        }
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -119,28 +136,40 @@ pub(super) fn kind(step: &Value) -> &str {
 }
 
 /// `tokenizer_config.json`.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 pub(super) struct TokenizerConfig {
-    tokenizer_class: Option<String>,
+    pub(super) tokenizer_class: Option<String>,
     pub(super) add_bos_token: Option<bool>,
     pub(super) add_eos_token: Option<bool>,
     pub(super) add_prefix_space: Option<bool>,
+    pub(super) legacy: Option<bool>,
+    #[serde(default)]
+    pub(super) split_special_tokens: Option<bool>,
+    auto_map: Option<Value>,
     chat_template: Option<Templates>,
-    bos_token: Option<Special>,
-    eos_token: Option<Special>,
-    unk_token: Option<Special>,
-    sep_token: Option<Special>,
-    pad_token: Option<Special>,
-    cls_token: Option<Special>,
-    mask_token: Option<Special>,
+    added_tokens_decoder: Option<BTreeMap<u64, ConfigToken>>,
+    extra_special_tokens: Option<Value>,
+    #[serde(flatten)]
+    rest: BTreeMap<String, Value>,
 }
 
-/// A special token, as a string or with its flags.
-#[derive(Debug, Deserialize)]
-#[serde(untagged)]
-enum Special {
-    Literal(String),
-    Flagged { content: String },
+/// An added token as `tokenizer_config.json` has it.
+#[derive(Clone, Debug, Deserialize)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "the file format has these flags"
+)]
+struct ConfigToken {
+    content: String,
+    #[serde(default)]
+    single_word: bool,
+    #[serde(default)]
+    lstrip: bool,
+    #[serde(default)]
+    rstrip: bool,
+    normalized: Option<bool>,
+    #[serde(default)]
+    special: bool,
 }
 
 /// One chat template or several with names.
@@ -149,6 +178,7 @@ enum Special {
 enum Templates {
     One(String),
     Named(Vec<NamedTemplate>),
+    ByName(BTreeMap<String, String>),
 }
 
 #[derive(Debug, Deserialize)]
@@ -156,6 +186,17 @@ struct NamedTemplate {
     name: String,
     template: String,
 }
+
+/// Special tokens that every tokenizer has a name for.
+const STANDARD_TOKENS: [&str; 7] = [
+    "bos_token",
+    "eos_token",
+    "unk_token",
+    "sep_token",
+    "pad_token",
+    "cls_token",
+    "mask_token",
+];
 
 impl TokenizerConfig {
     pub(super) fn read(json: &str) -> Result<Self, ProfileError> {
@@ -165,32 +206,71 @@ impl TokenizerConfig {
         })
     }
 
-    /// Whether transformers rebuilds the tokenizer as Llama's, whatever `tokenizer.json` says.
-    pub(super) fn is_llama(&self) -> bool {
-        matches!(
-            self.tokenizer_class.as_deref(),
-            Some("LlamaTokenizer" | "LlamaTokenizerFast")
-        )
+    /// Whether the tokenizer is code that comes with the model.
+    pub(super) fn has_own_code(&self) -> bool {
+        match &self.auto_map {
+            Some(Value::Array(classes)) => !classes.is_empty(),
+            Some(Value::Object(map)) => map.get("AutoTokenizer").is_some_and(|map| !map.is_null()),
+            _ => false,
+        }
     }
 
-    /// The special tokens that templates see, by name.
-    pub(super) fn special_tokens(&self) -> impl Iterator<Item = (&'static str, &str)> {
-        [
-            ("bos_token", &self.bos_token),
-            ("eos_token", &self.eos_token),
-            ("unk_token", &self.unk_token),
-            ("sep_token", &self.sep_token),
-            ("pad_token", &self.pad_token),
-            ("cls_token", &self.cls_token),
-            ("mask_token", &self.mask_token),
-        ]
-        .into_iter()
-        .filter_map(|(name, token)| match token {
-            Some(Special::Literal(literal) | Special::Flagged { content: literal }) => {
-                Some((name, literal.as_str()))
+    /// The special tokens that templates see, by name. `defaults` are those of the tokenizer's class, for names that don't occur.
+    pub(super) fn special_tokens(
+        &self,
+        defaults: &'static [(&'static str, &'static str)],
+    ) -> BTreeMap<String, String> {
+        let mut tokens = BTreeMap::new();
+        for name in STANDARD_TOKENS {
+            // A string or, with its flags, an object.
+            let literal = self.rest.get(name).and_then(|token| {
+                token
+                    .as_str()
+                    .or_else(|| token.get("content").and_then(Value::as_str))
+            });
+            if let Some(literal) = literal {
+                tokens.insert(name.to_owned(), literal.to_owned());
             }
-            None => None,
-        })
+        }
+        for (name, literal) in defaults {
+            if !self.rest.contains_key(*name) {
+                tokens.insert((*name).to_owned(), (*literal).to_owned());
+            }
+        }
+        // Names of the model's own.
+        let own = self
+            .rest
+            .iter()
+            .filter(|(name, _)| name.ends_with("_token"));
+        let extra = self
+            .extra_special_tokens
+            .as_ref()
+            .and_then(Value::as_object)
+            .into_iter()
+            .flatten();
+        for (name, token) in own.chain(extra) {
+            if let (Some(literal), false) =
+                (token.as_str(), STANDARD_TOKENS.contains(&name.as_str()))
+            {
+                tokens.insert(name.clone(), literal.to_owned());
+            }
+        }
+        tokens
+    }
+
+    /// The added tokens by id, as this file has them; `None` where it has no list.
+    pub(super) fn added_tokens(&self) -> Option<Vec<AddedToken>> {
+        let tokens = self.added_tokens_decoder.as_ref()?;
+        let added = |(&id, token): (&u64, &ConfigToken)| AddedToken {
+            id,
+            content: token.content.clone(),
+            single_word: token.single_word,
+            lstrip: token.lstrip,
+            rstrip: token.rstrip,
+            normalized: token.normalized.unwrap_or(!token.special),
+            special: token.special,
+        };
+        Some(tokens.iter().map(added).collect())
     }
 
     /// The template called `name`; a single template is called `default`.
@@ -201,6 +281,32 @@ impl TokenizerConfig {
                 .iter()
                 .find(|named| named.name == name)
                 .map(|named| named.template.as_str()),
+            Templates::ByName(templates) => templates.get(name).map(String::as_str),
         }
+    }
+}
+
+/// `config.json`, as far as it tells how prompts are made.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct ModelConfig {
+    /// Whether there is such a file at all.
+    #[serde(skip)]
+    pub(super) is_given: bool,
+    pub(super) model_type: Option<String>,
+    #[serde(default)]
+    pub(super) architectures: Option<Vec<String>>,
+    pub(super) tokenizer_class: Option<String>,
+}
+
+impl ModelConfig {
+    pub(super) fn read(json: &str) -> Result<Self, ProfileError> {
+        let read: Self = serde_json::from_str(json).map_err(|source| ProfileError::File {
+            file: "config.json",
+            source,
+        })?;
+        Ok(Self {
+            is_given: true,
+            ..read
+        })
     }
 }

@@ -4,6 +4,7 @@ use minijinja::Value;
 
 use super::error::Unscorable;
 use super::json::Json;
+use super::request;
 use super::value::{dict, from_json};
 
 /// Reads `tools`: `None` where absent.
@@ -13,7 +14,7 @@ use super::value::{dict, from_json};
 pub(super) fn read(tools: &Json<'_>) -> Result<Option<Value>, Unscorable> {
     match tools {
         Json::Null => Ok(None),
-        Json::Array(tools) if !tools.is_empty() => {
+        Json::Array(tools) => {
             let tools = tools.iter().map(read_one).collect::<Result<Vec<_>, _>>()?;
             Ok(Some(tools.into()))
         }
@@ -31,6 +32,7 @@ fn read_one(tool: &Json<'_>) -> Result<Value, Unscorable> {
         .filter(|name| name.as_str().is_some())
         .ok_or(Unscorable::Invalid)?;
     let own = tool.get("defer_loading");
+    let is_deferred = flag(own)?;
     let entry = |key: &str, value: Option<&Json<'_>>| {
         (Value::from(key), value.map_or(Value::from(()), from_json))
     };
@@ -40,21 +42,29 @@ fn read_one(tool: &Json<'_>) -> Result<Value, Unscorable> {
         entry("parameters", function.get("parameters")),
     ];
     for (key, value) in [
-        ("strict", function.get("strict")),
-        ("defer_loading", function.get("defer_loading").or(own)),
+        ("strict", flag(function.get("strict"))?),
+        (
+            "defer_loading",
+            flag(function.get("defer_loading"))?.or(is_deferred),
+        ),
     ] {
-        if value.is_some() {
-            entries.push(entry(key, value));
+        if let Some(set) = value {
+            entries.push((Value::from(key), Value::from(set)));
         }
     }
     let mut entries = vec![
         (Value::from("type"), Value::from("function")),
         (Value::from("function"), dict(entries.into_iter())),
     ];
-    if own.is_some() {
-        entries.push(entry("defer_loading", own));
+    if let Some(is_deferred) = is_deferred {
+        entries.push((Value::from("defer_loading"), Value::from(is_deferred)));
     }
     Ok(dict(entries.into_iter()))
+}
+
+/// A flag that may be absent.
+fn flag(value: Option<&Json<'_>>) -> Result<Option<bool>, Unscorable> {
+    value.map(|value| request::flag(value, false)).transpose()
 }
 
 #[cfg(test)]
@@ -78,9 +88,8 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_list_or_a_nameless_tool_is_refused() {
+    fn a_nameless_tool_is_refused() {
         for text in [
-            "[]",
             "{}",
             "[{}]",
             r#"[{"function":{}}]"#,

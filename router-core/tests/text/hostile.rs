@@ -31,6 +31,91 @@ const NAMES: [&str; 22] = [
     "tool",
 ];
 
+/// Names of fields that some API reads.
+const FIELDS: [&str; 26] = [
+    "messages",
+    "input",
+    "prompt",
+    "system",
+    "instructions",
+    "tools",
+    "tool_choice",
+    "thinking",
+    "output_config",
+    "reasoning",
+    "chat_template_kwargs",
+    "kv_transfer_params",
+    "features",
+    "content_parts",
+    "sampling_params",
+    "token_ids",
+    "documents",
+    "items",
+    "text_2",
+    "n",
+    "echo",
+    "logprobs",
+    "suffix",
+    "add_special_tokens",
+    "truncate_prompt_tokens",
+    "stream",
+];
+
+/// Blocks and items of other APIs, with anything in their fields.
+fn odd_item() -> impl Strategy<Value = Value> {
+    let kind = proptest::sample::select(
+        &[
+            "text",
+            "tool_use",
+            "tool_result",
+            "thinking",
+            "image",
+            "tool_addition",
+            "tool_removal",
+            "function_call",
+            "function_call_output",
+            "custom_tool_call",
+            "reasoning",
+            "message",
+            "namespace",
+            "custom",
+            "function",
+        ][..],
+    );
+    let name = proptest::sample::select(
+        &[
+            "text",
+            "id",
+            "name",
+            "input",
+            "content",
+            "source",
+            "tool",
+            "tools",
+            "call_id",
+            "arguments",
+            "output",
+            "summary",
+            "status",
+            "role",
+            "tool_use_id",
+            "parameters",
+            "input_schema",
+            "definition",
+            "namespace",
+        ][..],
+    );
+    let fields = proptest::collection::vec((name, odd_json()), 0..6);
+    (kind, fields).prop_map(|(kind, fields)| {
+        let mut item: serde_json::Map<String, Value> = fields
+            .into_iter()
+            .map(|(name, value)| (name.to_owned(), value))
+            .collect();
+        item.insert("type".into(), kind.into());
+        item.into()
+    })
+}
+
 /// JSON that looks a little like messages.
 fn odd_json() -> impl Strategy<Value = Value> {
     let word = prop_oneof![
@@ -96,11 +181,23 @@ proptest! {
     }
 
     #[test]
-    fn odd_prompts_have_text_or_a_reason(prompt in odd_json(), api in 0..4usize) {
-        let body = serde_json::to_vec(&json!({"prompt": prompt})).unwrap();
-        let api = [Api::Chat, Api::Completions, Api::Messages, Api::Responses][api];
+    fn odd_fields_have_text_or_a_reason(
+        api in proptest::sample::select(&Api::ALL[..]),
+        fields in proptest::collection::vec((proptest::sample::select(&FIELDS[..]), odd_json()), 0..4),
+        items in proptest::collection::vec(prop_oneof![odd_message(), odd_item(), odd_json()], 0..5),
+    ) {
+        let mut body: serde_json::Map<String, Value> =
+            fields.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+        for name in ["messages", "input", "documents", "tools"] {
+            body.entry(name).or_insert_with(|| items.clone().into());
+        }
+        let body = serde_json::to_vec(&body).unwrap();
         let request = parse(api, &body).unwrap();
-        _ = prompter("llama3_1").prompts(&request, LocalTime::from_unix(0, 0));
+        let prompts = prompter("llama3_1").prompts(&request, LocalTime::from_unix(0, 0));
+        prop_assert!(request.load_units >= 1 && request.prefill_bytes <= body.len() as u64);
+        if let Ok(prompts) = prompts {
+            prop_assert!(!prompts.is_empty());
+        }
     }
 
     #[test]

@@ -10,5 +10,10 @@
 
 mod captures;
 mod cases;
+mod documentation;
 mod hostile;
 mod inputs;
+mod media;
+mod spelling;
+mod tokenizer_classes;
+mod translate;

@@ -5,41 +5,37 @@ use serde_json::Value;
 use super::{Canonicalisation, LeadingSpace, Literal, NormalForm};
 use crate::text::error::ProfileError;
 use crate::text::token_bytes::SPACE_MARKER;
-use crate::text::tokenizer_file::{
-    AddedToken, Spelling, TokenizerConfig, TokenizerFile, kind, steps,
-};
+use crate::text::tokenizer::Tokenizer;
+use crate::text::tokenizer_class::Post;
+use crate::text::tokenizer_file::{AddedToken, Spelling, kind, steps};
 
 impl Canonicalisation {
-    /// The rules of a tokenizer as transformers loads it.
+    /// The rules of a tokenizer as an engine loads it.
     ///
     /// # Errors
     ///
     /// The tokenizer loses or changes text in a way that the rules don't cover.
-    pub(in crate::text) fn derive(
-        file: &TokenizerFile<'_>,
-        config: &TokenizerConfig,
-    ) -> Result<Self, ProfileError> {
-        let spelling = file.spelling()?;
+    pub(in crate::text) fn derive(tokenizer: &Tokenizer<'_>) -> Result<Self, ProfileError> {
         let mut rules = Self {
-            marker_is_space: spelling == Spelling::SentencePiece,
+            marker_is_space: tokenizer.spelling == Spelling::SentencePiece,
             ..Self::default()
         };
-        if config.is_llama() && spelling == Spelling::SentencePiece {
-            // transformers 5 rebuilds the pipeline of this class: no normalizer, Metaspace that always puts a space.
-            rules.leading_space =
-                (config.add_prefix_space != Some(false)).then_some(LeadingSpace::UnlessPresent);
+        let has_normalizer = if let Some(rebuilt) = tokenizer.rebuilt {
+            rules.normal_form = rebuilt.normal_form;
+            rules.leading_space = rebuilt.leading_space;
+            rebuilt.normalizes
         } else {
-            for step in steps(&file.normalizer, "normalizers") {
-                rules.normalizer_step(step, spelling)?;
+            let normalizer = steps(&tokenizer.file.normalizer, "normalizers");
+            for step in &normalizer {
+                rules.normalizer_step(step, tokenizer.spelling)?;
             }
-            for (i, step) in steps(&file.pre_tokenizer, "pretokenizers")
-                .into_iter()
-                .enumerate()
-            {
+            let pre_tokenizer = steps(&tokenizer.file.pre_tokenizer, "pretokenizers");
+            for (i, step) in pre_tokenizer.into_iter().enumerate() {
                 rules.pre_tokenizer_step(step, i == 0)?;
             }
-        }
-        rules.take_literals(&file.added_tokens)?;
+            !normalizer.is_empty()
+        };
+        rules.take_literals(tokenizer, has_normalizer)?;
         Ok(rules)
     }
 
@@ -131,30 +127,40 @@ impl Canonicalisation {
     }
 
     /// Keeps the literals if a rule depends on them.
-    fn take_literals(&mut self, tokens: &[AddedToken]) -> Result<(), ProfileError> {
+    fn take_literals(
+        &mut self,
+        tokenizer: &Tokenizer<'_>,
+        has_normalizer: bool,
+    ) -> Result<(), ProfileError> {
+        let tokens = &tokenizer.added_tokens;
         let strips = tokens.iter().any(|token| token.lstrip || token.rstrip);
         let depends = strips || self.leading_space.is_some();
         if !depends && self.normal_form.is_none() && !self.marker_is_space {
             return Ok(());
         }
-        let refuse = |token: &AddedToken, why| {
-            Err(ProfileError::AddedToken {
-                token: token.content.clone(),
-                why,
-            })
-        };
+        // Special tokens are then spelled out like any other text.
+        let splits_special = tokenizer.config.split_special_tokens == Some(true);
         for token in tokens {
-            if token.content.is_empty() {
+            if token.content.is_empty() || (token.special && splits_special) {
                 continue;
             }
             if depends && token.single_word {
                 return refuse(token, "it matches whole words only");
             }
             if token.normalized {
-                if depends {
+                if depends && has_normalizer {
                     return refuse(token, "it is matched in normalised text");
                 }
-                continue;
+                if has_normalizer {
+                    continue;
+                }
+                // Nothing is normalised, so it differs from the others only in being looked for after them.
+                if tokens
+                    .iter()
+                    .any(|other| !other.normalized && overlap(token, other))
+                {
+                    return refuse(token, "it overlaps a token that is looked for before it");
+                }
             }
             self.literals.push(Literal {
                 text: token.content.clone(),
@@ -167,38 +173,53 @@ impl Canonicalisation {
     }
 }
 
+fn refuse(token: &AddedToken, why: &'static str) -> Result<(), ProfileError> {
+    Err(ProfileError::AddedToken {
+        token: token.content.clone(),
+        why,
+    })
+}
+
+/// Whether occurrences of both can share characters.
+fn overlap(one: &AddedToken, other: &AddedToken) -> bool {
+    let begins_with_end_of = |one: &str, other: &str| {
+        one.char_indices()
+            .skip(1)
+            .any(|(at, _)| one.get(at..).is_some_and(|end| other.starts_with(end)))
+    };
+    let (one, other) = (one.content.as_str(), other.content.as_str());
+    one.contains(other)
+        || other.contains(one)
+        || begins_with_end_of(one, other)
+        || begins_with_end_of(other, one)
+}
+
 /// Literals that the tokenizer puts before and after a prompt when it adds special tokens.
+///
+/// `add_bos_token` and `add_eos_token` play no part: transformers 5 ignores both where there is a tokenizer.json.
 ///
 /// # Errors
 ///
 /// The post-processor is of an unknown kind.
-pub(in crate::text) fn surrounding(
-    file: &TokenizerFile<'_>,
-    config: &TokenizerConfig,
-) -> Result<[String; 2], ProfileError> {
-    let special = |name: &str| {
-        config
-            .special_tokens()
-            .find(|(found, _)| *found == name)
-            .map(|(_, literal)| literal.to_owned())
-    };
-    if config.add_bos_token.is_some() || config.add_eos_token.is_some() {
-        // transformers then builds the post-processor itself.
-        let literal = |add: Option<bool>, name| {
-            special(name)
-                .filter(|_| add == Some(true))
-                .unwrap_or_default()
-        };
-        return Ok([
-            literal(config.add_bos_token, "bos_token"),
-            literal(config.add_eos_token, "eos_token"),
-        ]);
+pub(in crate::text) fn surrounding(tokenizer: &Tokenizer<'_>) -> Result<[String; 2], ProfileError> {
+    let begin = || tokenizer.special_tokens.get("bos_token").cloned();
+    match tokenizer.rebuilt.map(|rebuilt| rebuilt.post) {
+        Some(Post::Nothing) => return Ok([String::new(), String::new()]),
+        Some(Post::Begin) => return Ok([begin().unwrap_or_default(), String::new()]),
+        Some(Post::File) | None => {}
     }
     let mut around = [String::new(), String::new()];
-    for step in steps(&file.post_processor, "processors") {
+    for step in steps(&tokenizer.file.post_processor, "processors") {
         match kind(step) {
             "ByteLevel" => {}
             "TemplateProcessing" => template_processing(step, &mut around),
+            "RobertaProcessing" | "BertProcessing" => {
+                let literal = |field: &str| {
+                    let token = step.get(field).and_then(|pair| pair.get(0));
+                    token.and_then(Value::as_str).unwrap_or_default().to_owned()
+                };
+                around = [literal("cls"), literal("sep")];
+            }
             other => {
                 return Err(unsupported(
                     "post-processor",
@@ -209,6 +230,22 @@ pub(in crate::text) fn surrounding(
         }
     }
     Ok(around)
+}
+
+/// What releases before transformers 5 put around a prompt where the configuration has flags for it; `None`: it has none.
+pub(in crate::text) fn surrounding_by_flags(tokenizer: &Tokenizer<'_>) -> Option<[String; 2]> {
+    let config = tokenizer.config;
+    if config.add_bos_token.is_none() && config.add_eos_token.is_none() {
+        return None;
+    }
+    let literal = |add: Option<bool>, name: &str| match add {
+        Some(true) => tokenizer.special_tokens.get(name).cloned(),
+        _ => None,
+    };
+    Some([
+        literal(config.add_bos_token, "bos_token").unwrap_or_default(),
+        literal(config.add_eos_token, "eos_token").unwrap_or_default(),
+    ])
 }
 
 fn template_processing(step: &Value, [before, after]: &mut [String; 2]) {

@@ -127,7 +127,8 @@ fn literals_take_the_space_beside_them() {
 mod derived {
     use super::super::*;
     use crate::text::ProfileError;
-    use crate::text::tokenizer_file::{TokenizerConfig, TokenizerFile};
+    use crate::text::tokenizer::Tokenizer;
+    use crate::text::tokenizer_file::{ModelConfig, TokenizerConfig, TokenizerFile};
 
     const BYTE_LEVEL: &str =
         r#""decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{},"merges":[]}"#;
@@ -141,9 +142,10 @@ mod derived {
         let json = format!("{{{steps}{model}}}");
         let file = TokenizerFile::read(&json)?;
         let config = TokenizerConfig::read(config)?;
+        let tokenizer = Tokenizer::load(&file, &config, &ModelConfig::default())?;
         Ok((
-            Canonicalisation::derive(&file, &config)?,
-            surrounding(&file, &config)?,
+            Canonicalisation::derive(&tokenizer)?,
+            surrounding(&tokenizer)?,
         ))
     }
 
@@ -217,7 +219,7 @@ mod derived {
             r#""pre_tokenizer":{"type":"Whitespace"},"#,
             r#""pre_tokenizer":{"type":"Split","pattern":{"String":" "},"behavior":"Removed"},"#,
             r#""pre_tokenizer":{"type":"Sequence","pretokenizers":[{"type":"Digits"},{"type":"ByteLevel","add_prefix_space":true}]},"#,
-            r#""post_processor":{"type":"BertProcessing"},"#,
+            r#""post_processor":{"type":"SomeProcessing"},"#,
         ] {
             assert!(
                 matches!(
@@ -227,28 +229,87 @@ mod derived {
                 "{step}"
             );
         }
-        let added = r#""added_tokens":[{"id":1,"content":"x","normalized":true}],"#;
-        let llama = r#"{"tokenizer_class":"LlamaTokenizer"}"#;
-        assert!(matches!(
-            derive(added, PIECES, llama),
-            Err(ProfileError::AddedToken { .. })
-        ));
-        assert!(derive(added, BYTE_LEVEL, "{}").is_ok());
     }
 
     #[test]
-    fn the_begin_token_comes_from_the_processor_unless_the_configuration_says() {
+    fn added_tokens_whose_place_depends_on_more_than_their_literal_are_refused() {
+        let prepend = r#""normalizer":{"type":"Prepend","prepend":"▁"},"#;
+        let llama = r#"{"tokenizer_class":"LlamaTokenizer"}"#;
+        let added = |tokens: &str| format!(r#""added_tokens":[{tokens}],"#);
+        let normalized = added(r#"{"id":1,"content":"x","normalized":true}"#);
+        let refused = |steps: &str, config: &str| {
+            let refusal = derive(steps, PIECES, config).err();
+            matches!(refusal, Some(ProfileError::AddedToken { .. }))
+        };
+        assert!(refused(&format!("{normalized}{prepend}"), "{}"));
+        assert!(refused(
+            &added(r#"{"id":1,"content":"x","single_word":true}"#),
+            llama
+        ));
+        assert!(refused(
+            &added(r#"{"id":1,"content":"<x>","normalized":true},{"id":2,"content":">>"}"#),
+            llama
+        ));
+        // Where nothing is normalised, looking for it later makes no difference.
+        let (rules, _) = derive(&normalized, PIECES, llama).unwrap();
+        assert_eq!(rules.literals.len(), 4);
+        assert!(derive(&normalized, BYTE_LEVEL, "{}").is_ok());
+    }
+
+    #[test]
+    fn flags_of_the_configuration_win_over_those_of_the_file() {
+        let file = r#""added_tokens":[{"id":7,"content":"<x>"},{"id":8,"content":"<y>"}],"#;
+        let strips = |config: &str| {
+            let (rules, _) = derive(file, BYTE_LEVEL, config).unwrap();
+            let texts = |literal: &Literal| (literal.text.clone(), literal.rstrip);
+            rules.literals.iter().map(texts).collect::<Vec<_>>()
+        };
+        let decoder =
+            r#""added_tokens_decoder":{"9":{"content":"<x>","rstrip":true,"special":true}}"#;
+        assert_eq!(
+            strips(&format!("{{{decoder}}}")),
+            [("<x>".to_owned(), true), ("<y>".to_owned(), false)]
+        );
+        // A class that builds the pipeline anew sees the configuration's list only, and Qwen's makes special tokens plain.
+        let class = |class: &str| {
+            strips(&format!(
+                r#"{{{decoder},"tokenizer_class":"{class}","eos_token":"<x>","pad_token":null,"unk_token":null}}"#
+            ))
+        };
+        assert_eq!(class("Qwen2Tokenizer"), [("<x>".to_owned(), false)]);
+        assert_eq!(class("Qwen3_5Tokenizer"), [("<x>".to_owned(), true)]);
+    }
+
+    #[test]
+    fn the_begin_token_comes_from_the_processor() {
         let processor = r#""post_processor":{"type":"Sequence","processors":[{"type":"ByteLevel"},{"type":"TemplateProcessing",
             "single":[{"SpecialToken":{"id":"B","type_id":0}},{"Sequence":{"id":"A","type_id":0}},{"SpecialToken":{"id":"</s>","type_id":0}}],
             "special_tokens":{"B":{"id":"B","ids":[1,2],"tokens":["[g]","<s>"]}}}]},"#;
         let around = |config| derive(processor, BYTE_LEVEL, config).unwrap().1;
         assert_eq!(around("{}"), ["[g]<s>", "</s>"]);
-        assert_eq!(around(r#"{"add_bos_token":false}"#), ["", ""]);
+        // transformers 5 takes no notice of the flags where there is a tokenizer.json.
         assert_eq!(
-            around(r#"{"add_bos_token":true,"bos_token":{"content":"<b>"}}"#),
-            ["<b>", ""]
+            around(r#"{"add_bos_token":false,"add_eos_token":true,"bos_token":"<b>"}"#),
+            ["[g]<s>", "</s>"]
+        );
+        // One class drops the processor.
+        assert_eq!(
+            around(r#"{"tokenizer_class":"GPTNeoXTokenizer"}"#),
+            ["", ""]
         );
         assert_eq!(derive("", BYTE_LEVEL, "{}").unwrap().1, ["", ""]);
+        assert_eq!(
+            derive("", PIECES, r#"{"tokenizer_class":"CodeLlamaTokenizer"}"#)
+                .unwrap()
+                .1,
+            ["<s>", ""]
+        );
+        for kind in ["RobertaProcessing", "BertProcessing"] {
+            let step = format!(
+                r#""post_processor":{{"type":"{kind}","cls":["<s>",0],"sep":["</s>",2]}},"#
+            );
+            assert_eq!(derive(&step, BYTE_LEVEL, "{}").unwrap().1, ["<s>", "</s>"]);
+        }
     }
 
     #[test]

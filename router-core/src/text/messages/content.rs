@@ -7,7 +7,7 @@ use minijinja::Value;
 use super::ContentFormat;
 use crate::text::error::Unscorable;
 use crate::text::json::Json;
-use crate::text::value::dict;
+use crate::text::value::{dict, from_json};
 
 /// Stands before the first media item; what is rendered after it is not prompt text.
 pub(in crate::text) const MEDIA_TAG: &str = "PREFIXWAY_MEDIA_STARTS_HERE";
@@ -26,46 +26,77 @@ pub(super) enum Content<'a> {
 
 /// One part of a content list.
 pub(super) enum Part<'a> {
-    Text(Cow<'a, str>),
+    Text {
+        text: Cow<'a, str>,
+        /// The object it came from, whose further fields the template sees; a plain string has none.
+        item: Option<&'a Json<'a>>,
+    },
     /// A media item, by modality.
-    Media(&'static str),
+    Media {
+        modality: &'static str,
+        item: &'a Json<'a>,
+    },
     ToolReference(&'a str),
 }
+
+/// Fields that engines know from some kind of part; a template sees the others only.
+const KNOWN_FIELDS: [&str; 18] = [
+    "type",
+    "text",
+    "image_url",
+    "input_audio",
+    "file",
+    "refusal",
+    "thinking",
+    "closed",
+    "name",
+    "uuid",
+    "data",
+    "image_pil",
+    "image_embeds",
+    "audio_embeds",
+    "audio_url",
+    "video_embeds",
+    "video_url",
+    "prompt_cache_breakpoint",
+];
 
 impl<'a> Content<'a> {
     /// Reads `content` (absent and null are `None`). Sets `media` and places the tag where the first media item stands.
     pub(super) fn read(
-        content: Option<&'a Json<'_>>,
+        content: Option<&'a Json<'a>>,
         role: &str,
         format: ContentFormat,
         media: &mut bool,
     ) -> Result<Self, Unscorable> {
         let mut parts = match content {
             None => Vec::new(),
-            Some(Json::String(text)) => vec![Part::Text(Cow::Borrowed(text.as_ref()))],
+            Some(Json::String(text)) => vec![Part::text(text)],
             Some(Json::Array(items)) => items
                 .iter()
-                .map(Part::read)
+                .filter_map(|item| Part::read(item).transpose())
                 .collect::<Result<Vec<_>, _>>()?,
             Some(_) => return Err(Unscorable::Invalid),
         };
         if role == "system" {
             drop_billing_header(&mut parts);
         }
-        let first_media = parts.iter().position(|part| matches!(part, Part::Media(_)));
+        let first_media = parts
+            .iter()
+            .position(|part| matches!(part, Part::Media { .. }));
         let starts_media =
             first_media.filter(|_| !core::mem::replace(media, *media || first_media.is_some()));
         match format {
             ContentFormat::OpenAi => {
                 if let Some(first) = starts_media {
-                    parts.insert(first, Part::Text(Cow::Borrowed(MEDIA_TAG)));
+                    parts.insert(first, Part::text(MEDIA_TAG));
                 }
                 Ok(Self::Parts(parts))
             }
             ContentFormat::String => {
                 if starts_media.is_some() {
                     // Placeholders go in front of the text, wherever the media stood.
-                    parts.insert(0, Part::Text(Cow::Borrowed(MEDIA_TAG)));
+                    parts.insert(0, Part::text(MEDIA_TAG));
                 }
                 Ok(Self::Text(join(parts, true)))
             }
@@ -75,7 +106,7 @@ impl<'a> Content<'a> {
     /// Makes a list of nothing but text one string, as is done for the tool role.
     pub(super) fn join_text_parts(&mut self) {
         if let Self::Parts(parts) = self
-            && parts.iter().all(|part| matches!(part, Part::Text(_)))
+            && parts.iter().all(|part| matches!(part, Part::Text { .. }))
         {
             *self = Self::Text(join(core::mem::take(parts), false));
         }
@@ -88,8 +119,8 @@ impl<'a> Content<'a> {
             Self::Parts(parts) => parts
                 .iter()
                 .map(|part| match part {
-                    Part::Text(text) => text.len(),
-                    Part::Media(_) | Part::ToolReference(_) => 0,
+                    Part::Text { text, .. } => text.len(),
+                    Part::Media { .. } | Part::ToolReference(_) => 0,
                 })
                 .sum(),
         }
@@ -103,7 +134,7 @@ impl<'a> Content<'a> {
                 let texts: Vec<&str> = parts
                     .iter()
                     .filter_map(|part| match part {
-                        Part::Text(text) => Some(text.as_ref()),
+                        Part::Text { text, .. } => Some(text.as_ref()),
                         _ => None,
                     })
                     .collect();
@@ -117,7 +148,7 @@ impl<'a> Content<'a> {
         let text = match self {
             Self::Text(text) => Some(text),
             Self::Parts(parts) => parts.iter_mut().rev().find_map(|part| match part {
-                Part::Text(text) => Some(text),
+                Part::Text { text, .. } => Some(text),
                 _ => None,
             }),
         };
@@ -140,58 +171,104 @@ impl<'a> Content<'a> {
 }
 
 impl<'a> Part<'a> {
-    fn read(item: &'a Json<'_>) -> Result<Self, Unscorable> {
+    fn text(text: &'a str) -> Self {
+        Self::Text {
+            text: Cow::Borrowed(text),
+            item: None,
+        }
+    }
+
+    /// Reads a part; `None`: one that the engine passes over.
+    fn read(item: &'a Json<'a>) -> Result<Option<Self>, Unscorable> {
         if let Json::String(text) = item {
-            return Ok(Self::Text(Cow::Borrowed(text.as_ref())));
+            return Ok(Some(Self::text(text)));
         }
         if !matches!(item, Json::Object(_)) {
             return Err(Unscorable::Invalid);
         }
-        let text = |key: &str| {
-            let text = item
-                .get(key)
-                .and_then(Json::as_str)
-                .ok_or(Unscorable::Invalid)?;
-            Ok(Self::Text(Cow::Borrowed(text)))
+        let media = |modality| Ok(Some(Self::Media { modality, item }));
+        let kind = match item.get("type") {
+            Some(kind) if !has(item, "uuid") => kind.as_str().ok_or(Unscorable::Invalid)?,
+            // A part without a type, or with an identifier of its own, is known by its fields.
+            _ => {
+                let known = SHORT_KINDS.into_iter().find(|kind| item.has(kind));
+                return match known.ok_or(Unscorable::Invalid)? {
+                    "tool_reference" => Self::tool_reference(item),
+                    kind => media(modality(kind).ok_or(Unscorable::Invalid)?),
+                };
+            }
         };
-        match item.get("type").and_then(Json::as_str) {
-            Some("text" | "input_text" | "output_text") => text("text"),
-            Some("refusal") => text("refusal"),
-            Some("thinking") => text("thinking"),
-            Some("tool_reference") => item
-                .get("name")
-                .and_then(Json::as_str)
-                .map(Self::ToolReference)
-                .ok_or(Unscorable::Invalid),
-            Some(kind) => modality(kind).map(Self::Media).ok_or(Unscorable::Invalid),
-            None => [
-                "image_url",
-                "image_embeds",
-                "input_audio",
-                "audio_url",
-                "audio_embeds",
-                "video_url",
-                "video_embeds",
-            ]
-            .into_iter()
-            .find(|kind| item.has(kind))
-            .and_then(modality)
-            .map(Self::Media)
-            .ok_or(Unscorable::Invalid),
+        let key = match kind {
+            "text" | "input_text" | "output_text" => "text",
+            "refusal" | "thinking" => kind,
+            "tool_reference" => return Self::tool_reference(item),
+            _ => return media(modality(kind).ok_or(Unscorable::Invalid)?),
+        };
+        match item.get(key) {
+            Some(Json::String(text)) => Ok(Some(Self::Text {
+                text: Cow::Borrowed(text),
+                item: Some(item),
+            })),
+            None if matches!(kind, "text" | "refusal") => Ok(None),
+            _ => Err(Unscorable::Invalid),
         }
+    }
+
+    fn tool_reference(item: &'a Json<'a>) -> Result<Option<Self>, Unscorable> {
+        let name = item.get("name").and_then(Json::as_str);
+        name.map(|name| Some(Self::ToolReference(name)))
+            .ok_or(Unscorable::Invalid)
     }
 
     fn into_value(self) -> Value {
         let entry = |key: &str, value: &str| (Value::from(key), Value::from(value));
         match self {
-            Self::Text(text) => dict([entry("type", "text"), entry("text", &text)].into_iter()),
-            Self::Media(modality) => dict([entry("type", modality)].into_iter()),
+            Self::Text { text, item: None } => {
+                dict([entry("type", "text"), entry("text", &text)].into_iter())
+            }
+            Self::Text {
+                text,
+                item: Some(item),
+            } => with_further_fields(vec![entry("type", "text"), entry("text", &text)], item),
+            Self::Media { modality, item } => {
+                with_further_fields(vec![entry("type", modality)], item)
+            }
             Self::ToolReference(name) => {
                 dict([entry("type", "tool_reference"), entry("name", name)].into_iter())
             }
         }
     }
 }
+
+fn has(item: &Json<'_>, key: &str) -> bool {
+    item.get(key).is_some()
+}
+
+/// Adds the fields of `item` that no kind of part has, in order.
+fn with_further_fields(mut entries: Vec<(Value, Value)>, item: &Json<'_>) -> Value {
+    if let Json::Object(fields) = item {
+        let further = fields
+            .iter()
+            .filter(|(key, _)| !KNOWN_FIELDS.contains(&key.as_ref()))
+            .map(|(key, value)| (Value::from(key.as_ref()), from_json(value)));
+        entries.extend(further);
+    }
+    dict(entries.into_iter())
+}
+
+/// Fields by which a part without a type is known, in the order in which they are looked for.
+const SHORT_KINDS: [&str; 10] = [
+    "image_url",
+    "image_pil",
+    "image_embeds",
+    "audio_embeds",
+    "video_embeds",
+    "prompt_embeds",
+    "audio_url",
+    "input_audio",
+    "video_url",
+    "tool_reference",
+];
 
 /// What a template is told about a media part.
 fn modality(kind: &str) -> Option<&'static str> {
@@ -210,9 +287,9 @@ fn join(parts: Vec<Part<'_>>, leave_out_empty: bool) -> Cow<'_, str> {
     let mut texts = parts
         .into_iter()
         .filter_map(|part| match part {
-            Part::Text(text) => Some(text),
+            Part::Text { text, .. } => Some(text),
             Part::ToolReference(name) => Some(Cow::Borrowed(name)),
-            Part::Media(_) => None,
+            Part::Media { .. } => None,
         })
         .filter(|text| !leave_out_empty || !text.is_empty());
     let Some(mut joined) = texts.next() else {
@@ -228,13 +305,20 @@ fn join(parts: Vec<Part<'_>>, leave_out_empty: bool) -> Cow<'_, str> {
 
 fn drop_billing_header(parts: &mut Vec<Part<'_>>) {
     parts.retain_mut(|part| match part {
-        Part::Text(text) if text.starts_with(BILLING_HEADER) => match text.split_once('\n') {
-            Some((_, rest)) if !rest.is_empty() => {
-                *text = Cow::Owned(rest.to_owned());
-                true
+        Part::Text { text, item } if text.starts_with(BILLING_HEADER) && is_plain(*item) => {
+            match text.split_once('\n') {
+                Some((_, rest)) if !rest.is_empty() => {
+                    *text = Cow::Owned(rest.to_owned());
+                    true
+                }
+                _ => false,
             }
-            _ => false,
-        },
+        }
         _ => true,
     });
+}
+
+/// Whether a text part is a string or of the type `text`, and not a refusal or some other kind of text.
+fn is_plain(item: Option<&Json<'_>>) -> bool {
+    item.is_none_or(|item| item.get("type").and_then(Json::as_str) == Some("text"))
 }

@@ -7,7 +7,7 @@ fn dump(messages: &str, how: Preparation) -> String {
         panic!("not a list")
     };
     dumps(
-        &prepare(&messages, how).unwrap().messages,
+        &prepare(messages.iter(), how).unwrap().messages,
         &Style::default(),
     )
     .unwrap()
@@ -17,6 +17,7 @@ const STRING: Preparation = Preparation {
     format: ContentFormat::String,
     knows_developer: false,
     continue_final_message: false,
+    is_validated: true,
 };
 const PARTS: Preparation = Preparation {
     format: ContentFormat::OpenAi,
@@ -51,7 +52,7 @@ fn content_becomes_parts() {
         ("null", "[]"),
         (
             r#"[{"text":"a","type":"text","cache_control":{}},"b"]"#,
-            r#"[{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]"#,
+            r#"[{"type": "text", "text": "a", "cache_control": {}}, {"type": "text", "text": "b"}]"#,
         ),
     ] {
         let message = format!(r#"[{{"content":{content},"role":"user"}}]"#);
@@ -75,7 +76,7 @@ fn tool_calls_get_objects_as_arguments_and_a_fixed_key_order() {
     let call = |arguments: &str| {
         dump(
             &format!(
-                r#"[{{"role":"assistant","tool_calls":[{{"type":"function","index":0,"id":"c","function":{{"name":"f","arguments":{arguments}}}}}]}}]"#
+                r#"[{{"role":"assistant","tool_calls":[{{"type":"function","id":"c","function":{{"name":"f","arguments":{arguments}}}}}]}}]"#
             ),
             STRING,
         )
@@ -108,36 +109,63 @@ fn tool_calls_get_objects_as_arguments_and_a_fixed_key_order() {
 }
 
 #[test]
-fn reasoning_survives_as_in_request_validation() {
-    // Which of these keep it was found with pydantic 2 and the engine's message types.
-    let kept = |fields: &str| {
-        let message = format!(r#"[{{"role":"assistant",{fields}}}]"#);
-        dump(&message, STRING).contains(r#""reasoning": "y", "reasoning_content": "y""#)
-    };
+fn reasoning_is_kept_whatever_stands_beside_it() {
+    let dumped = |fields: &str| dump(&format!(r#"[{{"role":"assistant",{fields}}}]"#), STRING);
     let calls =
         r#""tool_calls":[{"type":"function","id":"c","function":{"name":"f","arguments":"{}"}}]"#;
-    assert!(kept(r#""content":"a","reasoning":"y""#));
-    assert!(kept(r#""content":"a","reasoning_content":"y""#));
-    assert!(kept(
-        r#""content":"a","reasoning":null,"reasoning_content":"y""#
-    ));
-    assert!(kept(
-        r#""content":"a","reasoning":"y","reasoning_content":"z""#
-    ));
-    assert!(kept(&format!(r#"{calls},"reasoning":"y""#)));
-    assert!(kept(&format!(r#"{calls},"content":"","reasoning":"y""#)));
-    assert!(kept(&format!(
-        r#"{calls},"content":"a","reasoning":"y","refusal":null,"audio":null,"function_call":null"#
-    )));
-    assert!(kept(
-        r#""content":[{"type":"text","text":"a"}],"reasoning":"y""#
-    ));
-    assert!(!kept(&format!(r#"{calls},"content":null,"reasoning":"y""#)));
-    assert!(!kept(r#""content":"a","reasoning":"y","refusal":null"#));
-    assert!(!kept(
-        r#""content":"a","reasoning":"y","function_call":null"#
-    ));
-    assert!(!kept(r#""content":"a","reasoning":5"#));
+    for fields in [
+        r#""content":"a","reasoning":"y""#,
+        r#""content":"a","reasoning_content":"y""#,
+        r#""content":"a","reasoning":null,"reasoning_content":"y""#,
+        r#""content":"a","reasoning":"y","reasoning_content":"z""#,
+        &format!(r#"{calls},"reasoning":"y""#),
+        &format!(r#"{calls},"content":null,"reasoning":"y""#),
+        r#""content":"a","reasoning":"y","refusal":null,"audio":null,"function_call":null"#,
+        r#""content":[{"type":"text","text":"a"}],"reasoning":"y""#,
+    ] {
+        let dumped = dumped(fields);
+        assert!(
+            dumped.ends_with(r#""reasoning": "y", "reasoning_content": "y"}]"#),
+            "{dumped}"
+        );
+    }
+    // The engine looks at its type as little as a template does.
+    assert_eq!(
+        dumped(r#""reasoning":[1.0]"#),
+        r#"[{"role": "assistant", "content": "", "reasoning": [1.0], "reasoning_content": [1.0]}]"#
+    );
+}
+
+#[test]
+fn further_fields_of_parts_and_calls_follow_the_known_ones() {
+    assert_eq!(
+        dump(
+            r#"[{"role":"user","content":[{"b":1,"text":"a","a":{"c":[]},"type":"text","name":"n","cache_control":null}]}]"#,
+            PARTS
+        ),
+        r#"[{"role": "user", "content": [{"type": "text", "text": "a", "b": 1, "a": {"c": []}, "cache_control": null}]}]"#
+    );
+    assert_eq!(
+        dump(
+            r#"[{"role":"assistant","tool_calls":[{"index":0,"type":"function","function":{"x":1,"name":"f","arguments":"{}"},"id":"c"}]}]"#,
+            STRING
+        ),
+        r#"[{"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": {"arguments": {}, "name": "f", "x": 1}, "type": "function", "index": 0}]}]"#
+    );
+}
+
+#[test]
+fn parts_without_text_are_passed_over() {
+    for content in [
+        r#"[{"type":"text","text":null},"a"]"#,
+        r#"[{"type":"refusal"},"a"]"#,
+    ] {
+        let message = format!(r#"[{{"role":"user","content":{content}}}]"#);
+        assert_eq!(
+            dump(&message, PARTS),
+            r#"[{"role": "user", "content": [{"type": "text", "text": "a"}]}]"#
+        );
+    }
 }
 
 #[test]
@@ -187,11 +215,11 @@ fn developer_messages_become_one_system_message() {
 
 #[test]
 fn a_billing_header_goes_from_system_messages_only() {
-    let messages = r#"[{"role":"system","content":[{"type":"text","text":"x-anthropic-billing-header: cch=1;\nrest"},{"type":"text","text":"x-anthropic-billing-header"},"b"]},
+    let messages = r#"[{"role":"system","content":[{"type":"text","text":"x-anthropic-billing-header: cch=1;\nrest"},{"type":"text","text":"x-anthropic-billing-header"},"b",{"type":"input_text","text":"x-anthropic-billing-header"}]},
         {"role":"user","content":"x-anthropic-billing-header\nu"}]"#;
     assert_eq!(
         dump(messages, STRING),
-        r#"[{"role": "system", "content": "rest\nb"}, {"role": "user", "content": "x-anthropic-billing-header\nu"}]"#
+        r#"[{"role": "system", "content": "rest\nb\nx-anthropic-billing-header"}, {"role": "user", "content": "x-anthropic-billing-header\nu"}]"#
     );
 }
 
@@ -239,7 +267,10 @@ fn shapes_that_the_engine_refuses_have_no_text() {
         r#"[{"role":1}]"#,
         r#"[{"role":"user","content":1}]"#,
         r#"[{"role":"user","content":[1]}]"#,
-        r#"[{"role":"user","content":[{"type":"text"}]}]"#,
+        r#"[{"role":"user","content":[{"type":"text","text":1}]}]"#,
+        r#"[{"role":"user","content":[{"type":"thinking"}]}]"#,
+        r#"[{"role":"user","content":[{"type":"file","file":{}}]}]"#,
+        r#"[{"role":"user","content":[{"text":"a"}]}]"#,
         r#"[{"role":"user","content":[{"type":"hologram"}]}]"#,
         r#"[{"role":"assistant","tool_calls":{}}]"#,
         r#"[{"role":"assistant","tool_calls":[{}]}]"#,
@@ -249,7 +280,7 @@ fn shapes_that_the_engine_refuses_have_no_text() {
             panic!("not a list")
         };
         assert_eq!(
-            prepare(&read, STRING).unwrap_err(),
+            prepare(read.iter(), STRING).unwrap_err(),
             Unscorable::Invalid,
             "{messages}"
         );

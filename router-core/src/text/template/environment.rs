@@ -12,6 +12,13 @@ use crate::text::{python, tojson};
 
 /// An environment without templates.
 pub(super) fn new() -> Environment<'static> {
+    let mut environment = bare();
+    environment.add_function("raise_exception", raise_exception);
+    environment
+}
+
+/// An environment without what engines add to Jinja2.
+pub(super) fn bare() -> Environment<'static> {
     let mut environment = Environment::new();
     if let Ok(syntax) = SyntaxConfig::builder()
         .trim_blocks(true)
@@ -26,7 +33,6 @@ pub(super) fn new() -> Environment<'static> {
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(python::call_method);
     environment.set_formatter(format);
-    environment.add_function("raise_exception", raise_exception);
     environment.add_filter("tojson", tojson::filter);
     environment.add_filter("trim", trim);
     environment.add_filter("string", string);

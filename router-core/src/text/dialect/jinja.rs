@@ -1,0 +1,265 @@
+//! Chats through the model's chat template.
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+
+use minijinja::Value;
+
+use super::{Render, Rendered};
+use crate::text::error::{ProfileError, Unscorable};
+use crate::text::json::Json;
+use crate::text::messages::{self, CONTINUE_TAG, Conversation, MEDIA_TAG, Preparation};
+use crate::text::profile::{PromptProfile, Template};
+use crate::text::python::strip;
+use crate::text::request::Chat;
+use crate::text::strftime::LocalTime;
+use crate::text::template::{self, ChatTemplate};
+use crate::text::tools;
+use crate::text::value::{Variables, from_json};
+
+/// Names that a template can't be given: the engine refuses the first, and sets the second itself or keeps them from the template.
+const REFUSED_KWARGS: [&str; 3] = ["messages", "conversation", "chat_template"];
+const HIDDEN_KWARGS: [&str; 10] = [
+    "return_dict",
+    "tokenize",
+    "range",
+    "dict",
+    "lipsum",
+    "cycler",
+    "joiner",
+    "namespace",
+    "raise_exception",
+    "strftime_now",
+];
+
+/// A compiled template with all that it sees besides the request.
+#[derive(Debug)]
+pub(super) struct Jinja {
+    template: Option<ChatTemplate>,
+    tool_template: Option<ChatTemplate>,
+    special_tokens: Vec<(Box<str>, Value)>,
+    default_kwargs: Vec<(Box<str>, Value)>,
+    exclude_tools: bool,
+    /// Whether system messages of an Anthropic request are moved to the start.
+    wants_system_first: bool,
+    /// The effort of an Anthropic request that turns thinking off, once one has come.
+    least_effort: OnceLock<&'static str>,
+}
+
+impl Jinja {
+    pub(super) fn compile(profile: &PromptProfile) -> Result<Self, ProfileError> {
+        let compile = |template: Option<&Template>| {
+            template
+                .map(|template| {
+                    ChatTemplate::compile(&template.source, Some(template.content_format))
+                })
+                .transpose()
+        };
+        let default_kwargs = match profile.default_kwargs.as_deref().map(Json::parse) {
+            None => Vec::new(),
+            Some(Ok((Json::Object(entries), _))) => entries
+                .iter()
+                .map(|(name, value)| (name.as_ref().into(), from_json(value)))
+                .collect(),
+            Some(_) => return Err(ProfileError::DefaultKwargs),
+        };
+        Ok(Self {
+            template: compile(profile.template.as_ref())?,
+            tool_template: compile(profile.tool_template.as_ref())?,
+            special_tokens: profile
+                .special_tokens
+                .iter()
+                .map(|(name, literal)| (name.as_str().into(), Value::from(literal.as_str())))
+                .collect(),
+            default_kwargs,
+            exclude_tools: profile.exclude_tools_when_tool_choice_none,
+            wants_system_first: [&profile.template, &profile.tool_template]
+                .into_iter()
+                .flatten()
+                .any(|template| template::wants_system_first(&template.source)),
+            least_effort: OnceLock::new(),
+        })
+    }
+
+    /// The effort that turns thinking off: `none`, unless the template fails on that or takes it for another one.
+    fn least_effort(&self, now: LocalTime) -> &'static str {
+        self.least_effort.get_or_init(|| {
+            let render = |effort: &'static str| {
+                let text = |text: &'static str| Json::String(text.into());
+                let message = vec![
+                    ("role".into(), text("user")),
+                    ("content".into(), text("Hi")),
+                ];
+                let chat = Chat {
+                    reasoning_effort: text(effort),
+                    ..Chat::new(vec![Json::Object(message)])
+                };
+                self.render(&chat, now).ok().map(|rendered| rendered.text)
+            };
+            let Some(none) = render("none") else {
+                return "low";
+            };
+            let is_other = |effort| render(effort).as_ref() != Some(&none);
+            if ["low", "medium", "high", "xhigh", "max"]
+                .into_iter()
+                .all(is_other)
+            {
+                "none"
+            } else {
+                "low"
+            }
+        })
+    }
+
+    /// The one system message of an Anthropic request, where it has others than the first and the template doesn't take them.
+    fn merged_system<'a>(&self, chat: &Chat<'a>) -> Option<Json<'a>> {
+        if !chat.is_anthropic
+            || !self.wants_system_first
+            || !chat.messages.iter().skip(1).any(is_system)
+        {
+            return None;
+        }
+        let texts: String = chat
+            .messages
+            .iter()
+            .filter(|message| is_system(message))
+            .filter_map(|message| message.get("content")?.as_str())
+            .collect();
+        let text = |text: Cow<'static, str>| Json::String(text);
+        let entries = vec![
+            ("role".into(), text("system".into())),
+            ("content".into(), text(texts.into())),
+        ];
+        Some(Json::Object(entries))
+    }
+
+    /// Everything the template sees.
+    ///
+    /// The engine drops arguments that the template doesn't read; giving it those too makes no difference.
+    fn variables(
+        &self,
+        chat: &Chat<'_>,
+        messages: Value,
+        tools: Option<Value>,
+        now: LocalTime,
+    ) -> Result<Variables, Unscorable> {
+        let mut variables = Variables(Vec::with_capacity(16));
+        variables.0.extend(self.special_tokens.iter().cloned());
+        variables.set("documents", Value::from(()));
+        variables.set("tools", Value::from(()));
+        if chat.takes_default_kwargs {
+            for (name, value) in &self.default_kwargs {
+                variables.set(name, value.clone());
+            }
+        }
+        if let Some(tools) = tools {
+            variables.set("tools", tools);
+        }
+        if let Json::Object(entries) = &chat.kwargs {
+            for (name, value) in entries {
+                // The engine takes null and "auto" for "not set".
+                if matches!(value, Json::Null) || value.as_str() == Some("auto") {
+                    continue;
+                }
+                let tokenizes = name == "tokenize" && *value != Json::Bool(false);
+                if tokenizes || REFUSED_KWARGS.contains(&name.as_ref()) {
+                    return Err(Unscorable::Invalid);
+                }
+                if !HIDDEN_KWARGS.contains(&name.as_ref()) {
+                    variables.set(name, from_json(value));
+                }
+            }
+        }
+        if chat.documents != Json::Null {
+            variables.set("documents", from_json(&chat.documents));
+        }
+        if let Some(effort) = chat.reasoning_effort.as_str() {
+            let effort = if chat.is_anthropic && effort == "none" {
+                self.least_effort(now)
+            } else {
+                effort
+            };
+            variables.set("reasoning_effort", Value::from(effort));
+            if !chat.kwargs.has("enable_thinking") {
+                variables.set("enable_thinking", Value::from(effort != "none"));
+            }
+        }
+        variables.set(
+            "add_generation_prompt",
+            Value::from(chat.add_generation_prompt),
+        );
+        variables.set("messages", messages);
+        Ok(variables)
+    }
+}
+
+fn is_system(message: &Json<'_>) -> bool {
+    message.get("role").and_then(Json::as_str) == Some("system")
+}
+
+impl Render for Jinja {
+    fn render(&self, chat: &Chat<'_>, now: LocalTime) -> Result<Rendered, Unscorable> {
+        let hidden = self.exclude_tools && chat.tool_choice_none;
+        let tools = if hidden {
+            None
+        } else {
+            tools::read(&chat.tools)?
+        };
+        let has_tools = tools.is_some() || chat.kwargs.get("tools").is_some();
+        let template = match &self.tool_template {
+            Some(template) if has_tools => template,
+            _ => self.template.as_ref().ok_or(Unscorable::NoTemplate)?,
+        };
+        let how = Preparation {
+            format: template.format(),
+            knows_developer: template.knows_developer(),
+            continue_final_message: chat.continue_final_message,
+            is_validated: chat.is_validated,
+        };
+        let Conversation {
+            messages,
+            media,
+            content_bytes,
+        } = match self.merged_system(chat) {
+            None => messages::prepare(chat.messages.iter(), how)?,
+            Some(merged) => {
+                let others = chat.messages.iter().filter(|message| !is_system(message));
+                messages::prepare(core::iter::once(&merged).chain(others), how)?
+            }
+        };
+        let capacity = content_bytes + 64 * chat.messages.len() + 1024;
+        let variables = self.variables(chat, messages, tools, now)?;
+        let mut text = template.render(variables, now, capacity)?;
+        if chat.continue_final_message {
+            cut_at_continue_tag(&mut text)?;
+        }
+        if media {
+            let at = memchr::memmem::find(&text, MEDIA_TAG.as_bytes()).ok_or(Unscorable::Media)?;
+            if at == 0 {
+                return Err(Unscorable::Media);
+            }
+            text.truncate(at);
+        }
+        Ok(Rendered {
+            text,
+            truncated: media,
+        })
+    }
+}
+
+/// Ends the text where the final message is to be continued. A template that trims the message has taken the space after the tag's
+/// word away; then the space before it goes too.
+fn cut_at_continue_tag(text: &mut Vec<u8>) -> Result<(), Unscorable> {
+    let word = CONTINUE_TAG.trim_end();
+    let at = memchr::memmem::rfind(text, word.as_bytes()).ok_or(Unscorable::Template)?;
+    let kept = text
+        .get(at..)
+        .is_some_and(|tail| tail.starts_with(CONTINUE_TAG.as_bytes()));
+    text.truncate(at);
+    if !kept {
+        let view = core::str::from_utf8(text).map_err(|_| Unscorable::Template)?;
+        let len = strip(view, None, false, true).len();
+        text.truncate(len);
+    }
+    Ok(())
+}
