@@ -1,13 +1,19 @@
 //! An allocator that counts while it is asked to.
 
 use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::cell::Cell;
 
-static IS_COUNTING: AtomicBool = AtomicBool::new(false);
-static CALLS: AtomicU64 = AtomicU64::new(0);
-static BYTES: AtomicU64 = AtomicU64::new(0);
-static LIVE: AtomicU64 = AtomicU64::new(0);
-static PEAK: AtomicU64 = AtomicU64::new(0);
+thread_local! {
+    /// What this thread counts; `None` while it doesn't.
+    static TALLY: Cell<Option<Tally>> = const { Cell::new(None) };
+}
+
+#[derive(Clone, Copy, Default)]
+struct Tally {
+    counts: Counts,
+    /// Less than nothing where more was freed than allocated.
+    live: i64,
+}
 
 /// The system's allocator; outside of [`count`] it costs one load more.
 #[derive(Debug)]
@@ -24,38 +30,29 @@ pub struct Counts {
     pub peak: u64,
 }
 
-/// Counts what `work` allocates, on all threads.
+/// Counts what `work` allocates on this thread.
 pub fn count<T>(work: impl FnOnce() -> T) -> (T, Counts) {
-    // Live bytes start in the middle: what was allocated before may be freed meanwhile.
-    const MIDDLE: u64 = 1 << 62;
-    for counter in [&CALLS, &BYTES] {
-        counter.store(0, Relaxed);
-    }
-    LIVE.store(MIDDLE, Relaxed);
-    PEAK.store(MIDDLE, Relaxed);
-    IS_COUNTING.store(true, Relaxed);
+    TALLY.set(Some(Tally::default()));
     let result = work();
-    IS_COUNTING.store(false, Relaxed);
-    let counts = Counts {
-        calls: CALLS.load(Relaxed),
-        bytes: BYTES.load(Relaxed),
-        peak: PEAK.load(Relaxed) - MIDDLE,
-    };
-    (result, counts)
+    let tally = TALLY.take().unwrap_or_default();
+    (result, tally.counts)
 }
 
 fn grown(bytes: usize) {
-    if IS_COUNTING.load(Relaxed) {
-        CALLS.fetch_add(1, Relaxed);
-        BYTES.fetch_add(bytes as u64, Relaxed);
-        let live = LIVE.fetch_add(bytes as u64, Relaxed) + bytes as u64;
-        PEAK.fetch_max(live, Relaxed);
+    if let Some(mut tally) = TALLY.get() {
+        tally.counts.calls += 1;
+        tally.counts.bytes += bytes as u64;
+        tally.live = tally.live.saturating_add_unsigned(bytes as u64);
+        let live = u64::try_from(tally.live).unwrap_or(0);
+        tally.counts.peak = tally.counts.peak.max(live);
+        TALLY.set(Some(tally));
     }
 }
 
 fn shrunk(bytes: usize) {
-    if IS_COUNTING.load(Relaxed) {
-        LIVE.fetch_sub(bytes as u64, Relaxed);
+    if let Some(mut tally) = TALLY.get() {
+        tally.live = tally.live.saturating_sub_unsigned(bytes as u64);
+        TALLY.set(Some(tally));
     }
 }
 
