@@ -35,7 +35,8 @@ demo: build ## Engines, indexer and Envoy on loopback, one workload, three polic
 .PHONY: test
 test: wasm ## Run every test: units, properties, the filter on wasmtime, the whole path in real Envoy
 	$(STEP) "tests (about ten minutes the first time)"
-	@ENVOY_BIN="$$(scripts/envoy.sh)" cargo test --locked --workspace --no-fail-fast
+	@python="$$(scripts/python.sh)"; ENVOY_BIN="$$(scripts/envoy.sh)" PREFIXWAY_PYTHON="$$python" \
+		cargo test --locked --workspace --no-fail-fast
 
 .PHONY: cases
 cases: ## Run the request and event cases ($PREFIXWAY_CASES, else ../shared/cases), one line each
@@ -56,6 +57,21 @@ bench-text: setup ## Measure the way from body to chunk hashes: native, wasmtime
 	$(STEP) "text path"
 	@guest="$$(PREFIXWAY_WASM_PACKAGE=prefixway-bench-text scripts/build-wasm.sh --locked)" \
 		&& cargo run --release --quiet --locked -p prefixway-bench-text -- "$$guest" $(BENCH_TEXT_ARGS)
+
+.PHONY: bench-index
+bench-index: ## The index beside those of dynamo-kv-router and kv-index, in one process run; rows in target/bench/index.json
+	$(STEP) "index beside its peers"
+	@cd bench-index && BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/index.json" cargo run --release --locked
+
+.PHONY: oracle
+oracle: ## Ten million random operations through the index and its slow model (ORACLE_OPS for another number)
+	$(STEP) "index against its oracle"
+	@ORACLE_OPS="$${ORACLE_OPS:-10000000}" cargo test --release --locked -p prefixway-core --lib -- index::tests::random
+
+.PHONY: soak-index
+soak-index: ## Fifty million stores and removals; memory must end where it was after warm-up (SOAK_OPS for another number)
+	$(STEP) "churn soak of the index"
+	@SOAK_OPS="$${SOAK_OPS:-50000000}" cargo test --release --locked -p prefixway-core --test soak -- --nocapture
 
 .PHONY: clean
 clean: ## Remove what was built and what was fetched

@@ -156,7 +156,7 @@ fn payload(batch: u32, profile: &Profile) -> (Vec<u8>, u64) {
     let scope = Scope {
         space: Space::Text,
         profile: "tiny",
-        revision: profile.revision,
+        revision: profile.spelling.revision,
         adapter: "",
         salt: "",
     };

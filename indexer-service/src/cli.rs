@@ -105,7 +105,7 @@ pub fn run() -> ExitCode {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Demo(args) => demo::run(&args),
-        Command::Replay(args) => replay::run(&args).map_err(Failure::from),
+        Command::Replay(args) => replay::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

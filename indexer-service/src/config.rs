@@ -18,6 +18,10 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use prefixway_core::text::ContentFormat;
+
+use crate::time_zone::Clock;
+
 pub use error::{ConfigError, Problem};
 pub use raw::Raw;
 pub use seed::{SeedError, SeedSource};
@@ -106,6 +110,36 @@ pub struct Model {
     pub chat_template: Option<PathBuf>,
     /// Pool of its endpoints.
     pub pool: String,
+    /// How its engines were started.
+    pub server: Server,
+    /// Its engines' local time; `None`: as the policy says.
+    pub clock: Option<Clock>,
+    /// Whether its profile is held against its engines.
+    pub calibration: Switch,
+}
+
+/// Flags of a model's engines that change prompts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Server {
+    /// `--tokenizer-mode`.
+    pub tokenizer_mode: Option<String>,
+    /// `--chat-template-content-format`; `None`: found out from the template.
+    pub content_format: Option<ContentFormat>,
+    /// `--default-chat-template-kwargs`, the text of a JSON object.
+    pub default_kwargs: Option<String>,
+    /// `--exclude-tools-when-tool-choice-none`.
+    pub exclude_tools_when_tool_choice_none: bool,
+}
+
+/// Something that can be switched off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Switch {
+    /// It is done.
+    #[default]
+    On,
+    /// It is not done.
+    Off,
 }
 
 /// One addressable engine rank.

@@ -10,6 +10,7 @@
 //! Others talk to it by [`Handle`], over a bounded queue. At each tick, endpoints go out before deltas: a holder that a delta names is
 //! always known to be live or dead.
 
+mod calibrated;
 mod endpoints;
 mod events;
 mod feed;
@@ -33,6 +34,7 @@ use tokio::time::MissedTickBehavior;
 pub use handle::{Command, Handle, Stopped};
 pub use report::{EndpointReport, IndexReport, ModelReport, Report};
 
+use crate::calibration::{self, Hints};
 use crate::config::Config;
 use crate::kv_events::{Source, Subscriber, Update};
 use crate::metrics::{Metrics, Reason, ReasonLabel};
@@ -88,6 +90,9 @@ pub struct Ingest {
     holder_ids: HolderIds,
     models: Vec<Model>,
     policy_revision: u64,
+    /// Whether gateways have to be told the policy again.
+    is_policy_changed: bool,
+    hints: Hints,
     gateways: Gateways,
     speculated: Speculated,
     subscriber: Subscriber,
@@ -108,6 +113,8 @@ pub struct Parts {
     pub seed: Seed,
     /// Profiles of the models, in the order of the settings.
     pub profiles: Vec<Profile>,
+    /// Where to say that an engine may be another one now.
+    pub hints: Hints,
     /// The subscriber to [`sources`].
     pub subscriber: Subscriber,
     /// Its updates.
@@ -126,6 +133,7 @@ impl Ingest {
             config,
             seed,
             profiles,
+            hints,
             subscriber,
             updates,
             metrics,
@@ -139,7 +147,8 @@ impl Ingest {
             .zip(profiles)
             .enumerate()
             .map(|(number, (settings, profile))| {
-                Model::add(number, &config, settings, profile, &mut index)
+                let verdict = calibration::initial_verdict(&config, number, &profile);
+                Model::add(number, &config, settings, profile, verdict, &mut index)
             })
             .collect();
         let mut holder_ids = HolderIds::new(config.policy.max_age);
@@ -161,6 +170,8 @@ impl Ingest {
             holder_ids,
             models,
             policy_revision: 1,
+            is_policy_changed: false,
+            hints,
             gateways: Gateways::new(Arc::clone(&metrics)),
             speculated: Speculated::default(),
             subscriber,
@@ -201,6 +212,7 @@ impl Ingest {
     fn command(&mut self, command: Command, now: Instant) {
         match command {
             Command::Scraped(sample) => self.scraped(&sample, now),
+            Command::Calibrated(calibrated) => self.calibrated(*calibrated),
             Command::Subscribe { subscribe, reply } => self.subscribe(subscribe, reply),
             Command::Up { stream, message } => self.up(stream, message, now),
             Command::Closed(stream) => self.gateways.close(stream),
@@ -212,13 +224,16 @@ impl Ingest {
     }
 
     fn scraped(&mut self, sample: &Sample, now: Instant) {
-        self.endpoints.scraped(sample, now);
+        let is_back = self.endpoints.scraped(sample, now);
         for endpoint in self
             .endpoints
             .list
             .iter()
             .filter(|endpoint| endpoint.settings.address == sample.address)
         {
+            if is_back {
+                self.hints.changed(endpoint.settings.model, sample.address);
+            }
             self.metrics
                 .endpoint_healthy
                 .get_or_create_owned(&endpoint.label)
@@ -296,6 +311,10 @@ impl Ingest {
                 version: self.publisher.version(),
             }));
             self.mark_cut_sources();
+            let now = SystemTime::now();
+            for model in &mut self.models {
+                self.is_policy_changed |= model.tell_time(now);
+            }
         }
     }
 
@@ -311,15 +330,13 @@ impl Ingest {
             gateways.send_by_pools(|pools| Kind::Endpoints(endpoints.message(config, pools)));
         }
         let changes = self.index.take_changes();
-        if changes.is_empty() {
-            return;
+        if !changes.is_empty() {
+            self.last_change = Instant::now();
+            for model in &mut self.models {
+                self.is_policy_changed |= model.learn(&self.index);
+            }
         }
-        self.last_change = Instant::now();
-        let mut is_policy_changed = false;
-        for model in &mut self.models {
-            is_policy_changed |= model.learn(&self.index);
-        }
-        if is_policy_changed {
+        if std::mem::take(&mut self.is_policy_changed) {
             self.policy_revision += 1;
             let Self {
                 gateways,
@@ -331,6 +348,9 @@ impl Ingest {
             gateways.send_by_pools(|pools| {
                 Kind::Policy(models::policy(config, models, pools, *policy_revision))
             });
+        }
+        if changes.is_empty() {
+            return;
         }
         match self.publisher.apply(&changes) {
             Ok(deltas) => {

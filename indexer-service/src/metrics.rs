@@ -2,10 +2,11 @@
 //!
 //! Labels come from the configuration (`endpoint` is an address and rank) and from enums, never from requests.
 
-use std::fmt::Write;
+mod labels;
+
 use std::sync::atomic::AtomicU64;
 
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder, text};
+use prometheus_client::encoding::text;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -13,95 +14,16 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
+pub use labels::{
+    CalibrationLabel, EndpointLabel, EndpointResult, EndpointState, ModelLabel, ModelState,
+    Outcome, Reason, ReasonLabel, ResultLabel,
+};
+
 /// Counters by endpoint.
 pub type EndpointCounters = Family<EndpointLabel, Counter>;
 
 /// Gauge of a fraction or of seconds.
 pub type FloatGauge = Gauge<f64, AtomicU64>;
-
-/// An endpoint, as `address` or `address#rank`.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct EndpointLabel {
-    /// The endpoint.
-    pub endpoint: String,
-}
-
-/// An endpoint and an outcome.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct EndpointResult {
-    /// The endpoint.
-    pub endpoint: String,
-    /// What came of it.
-    pub result: Outcome,
-}
-
-/// An endpoint and the state of its source.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct EndpointState {
-    /// The endpoint.
-    pub endpoint: String,
-    /// Name of a state.
-    pub state: &'static str,
-}
-
-/// Only an outcome.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ResultLabel {
-    /// What came of it.
-    pub result: Outcome,
-}
-
-/// Why something happened.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-pub struct ReasonLabel {
-    /// The reason.
-    pub reason: Reason,
-}
-
-/// What came of an attempt.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
-    /// It did what it should.
-    Ok,
-    /// It did not.
-    Failed,
-}
-
-/// Reasons of resyncs and closed streams.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Reason {
-    /// The gateway had nothing yet.
-    New,
-    /// The gateway's copy is of another epoch.
-    Epoch,
-    /// The gateway's version is no longer kept.
-    Version,
-    /// The gateway's queue was full.
-    Slow,
-    /// The gateway ended the stream, or broke its rules.
-    Ended,
-}
-
-impl EncodeLabelValue for Outcome {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
-        encoder.write_str(match self {
-            Self::Ok => "ok",
-            Self::Failed => "failed",
-        })
-    }
-}
-
-impl EncodeLabelValue for Reason {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
-        encoder.write_str(match self {
-            Self::New => "new",
-            Self::Epoch => "epoch",
-            Self::Version => "version",
-            Self::Slow => "slow",
-            Self::Ended => "ended",
-        })
-    }
-}
 
 /// All families, and the registry that encodes them.
 #[derive(Debug)]
@@ -127,8 +49,8 @@ pub struct Metrics {
     pub source_state: Family<EndpointState, Gauge>,
     /// Rungs of the published table.
     pub index_rungs: Gauge,
-    /// Nodes of the index.
-    pub index_nodes: Gauge,
+    /// Blocks of the index.
+    pub index_blocks: Gauge,
     /// Memory of the index.
     pub index_bytes: Gauge,
     /// Time since the index last changed.
@@ -157,6 +79,12 @@ pub struct Metrics {
     pub scrapes: Family<EndpointResult, Counter>,
     /// 1 when the endpoint answers.
     pub endpoint_healthy: Family<EndpointLabel, Gauge>,
+    /// 1 for the present state.
+    pub model_state: Family<ModelState, Gauge>,
+    /// Looks at an engine.
+    pub calibrations: Family<CalibrationLabel, Counter>,
+    /// Engines that spell prompts otherwise than the model's profile.
+    pub odd_endpoints: Family<ModelLabel, Gauge>,
 }
 
 impl Metrics {
@@ -175,7 +103,7 @@ impl Metrics {
             event_delay: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             source_state: Family::default(),
             index_rungs: Gauge::default(),
-            index_nodes: Gauge::default(),
+            index_blocks: Gauge::default(),
             index_bytes: Gauge::default(),
             index_age: FloatGauge::default(),
             snapshot_version: Gauge::default(),
@@ -192,6 +120,9 @@ impl Metrics {
             ),
             scrapes: Family::default(),
             endpoint_healthy: Family::default(),
+            model_state: Family::default(),
+            calibrations: Family::default(),
+            odd_endpoints: Family::default(),
         };
         metrics.register(&mut registry);
         for reason in [Reason::New, Reason::Epoch, Reason::Version] {
@@ -261,9 +192,9 @@ impl Metrics {
             self.index_rungs.clone(),
         );
         r.register(
-            "index_nodes",
-            "Blocks with distinct content in the index",
-            self.index_nodes.clone(),
+            "index_blocks",
+            "Blocks in the index, over all sources",
+            self.index_blocks.clone(),
         );
         r.register_with_unit(
             "index",
@@ -335,6 +266,21 @@ impl Metrics {
             "endpoint_healthy",
             "1 when the endpoint answers its health check",
             self.endpoint_healthy.clone(),
+        );
+        r.register(
+            "model_state",
+            "1 for the present state of a model's prompt text",
+            self.model_state.clone(),
+        );
+        r.register(
+            "calibrations",
+            "Looks at an engine's tokenizer and template, by how it compares with the model's files",
+            self.calibrations.clone(),
+        );
+        r.register(
+            "odd_endpoints",
+            "Endpoints that spell prompts otherwise than the model's profile",
+            self.odd_endpoints.clone(),
         );
     }
 

@@ -45,6 +45,19 @@ pub enum ReplayError {
     Replica(#[from] prefixway_core::snapshot::ReplicaError),
 }
 
+impl ReplayError {
+    /// What the user can do next.
+    pub fn hint(&self) -> Option<&'static str> {
+        match self {
+            Self::Model(_) => Some(crate::model_dir::HINT),
+            Self::Capture(_) => Some(
+                "--events and --requests take a capture's events.jsonl and requests.jsonl, one JSON object a line",
+            ),
+            Self::Publish(_) | Self::Replica(_) => None,
+        }
+    }
+}
+
 /// Replays the events and requests of a capture against the model of a folder.
 ///
 /// # Errors

@@ -13,9 +13,10 @@ use crate::config::{Config, SeedError};
 use crate::ingest::Ingest;
 use crate::kv_events::{Source, SubscribeError, Subscriber};
 use crate::metrics::Metrics;
-use crate::profile::{self, LoadError, Profile};
+use crate::model_dir::{self, LoadError};
+use crate::profile::Profile;
 use crate::shutdown::{self, Shutdown, Trigger};
-use crate::{grpc, http, ingest, scrape};
+use crate::{calibration, grpc, http, ingest, scrape};
 
 /// Updates of event sources that may wait for the index; each source has its own quota within.
 const UPDATE_QUEUE: usize = 8192;
@@ -64,7 +65,7 @@ impl ServeError {
     pub fn hint(&self) -> Option<&'static str> {
         match self {
             Self::Seed(_) => Some("give the seed by seed_file, or make state_dir writable"),
-            Self::Profile { .. } => Some(profile::HINT),
+            Self::Profile { .. } => Some(model_dir::HINT),
             Self::Subscribe(_) => Some("a bind address must belong to this machine and be free"),
             Self::Listen { .. } => {
                 Some("another process may use the address; port 0 takes a free one")
@@ -118,10 +119,12 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
         .collect();
 
     let (trigger, shutdown) = shutdown::channel();
+    let (hints, hinted) = calibration::hints(&config, &profiles);
     let parts = ingest::Parts {
         config: config.clone(),
         seed,
-        profiles,
+        profiles: profiles.clone(),
+        hints,
         subscriber,
         updates: update_queue,
         metrics: Arc::clone(&metrics),
@@ -130,6 +133,14 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     let mut tasks = JoinSet::new();
     tasks.spawn(owner.run(shutdown.clone()));
     scrape::start(&config, &handle, &metrics, &shutdown, &mut tasks)?;
+    let calibrations = calibration::Parts {
+        config: &config,
+        profiles: &profiles,
+        hinted,
+        ingest: &handle,
+        metrics: &metrics,
+    };
+    calibration::start(calibrations, &shutdown, &mut tasks)?;
     let pages = http::Pages {
         ingest: handle.clone(),
         metrics: Arc::clone(&metrics),

@@ -288,9 +288,8 @@ fn ingest(criterion: &mut Criterion) {
             apply(&mut full, &history.stores);
             let stats = full.stats();
             println!(
-                "{name} space: {} pairs, {} nodes, {} rungs, {:.0} bytes a pair",
+                "{name} space: {} pairs, {} rungs, {:.0} bytes a pair",
                 stats.blocks,
-                stats.nodes,
                 stats.rungs,
                 stats.bytes as f64 / stats.blocks as f64
             );

@@ -80,6 +80,8 @@ pub struct Stored<'a> {
     pub kind: Option<&'a str>,
     /// Window of a sliding group, in tokens.
     pub sliding_window: Option<u32>,
+    /// Tokens after each block that its hash covers too.
+    pub lookahead: u32,
 }
 
 /// `BlockRemoved`.

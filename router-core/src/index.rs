@@ -1,13 +1,13 @@
 //! The index: which endpoint holds which prefix, from engine events to published rungs.
 //!
 //! ```text
-//!  payload ─► event ─► Source: engine hash → entry (copies, level)   one per (endpoint, rank)
+//!  payload ─► event ─► Source: engine hash → block number            one per (endpoint, rank)
 //!                                   │
 //!                                   ▼
-//!                        Forest: nodes by content, lifted to rungs   shared
+//!                        Blocks: content, copies, level, lifted to rungs
 //!                                   │
 //!                                   ▼
-//!                        Rungs: holders and token depth ─► take_changes()
+//!                        Rungs: holders and token depth ─► take_changes()   shared
 //! ```
 //!
 //! Everything published is a function of what is live, never of the order in which it came. Blocks are identified by their token ids,
@@ -18,17 +18,24 @@
 //! rung before its end.
 
 mod apply;
-mod arena;
+mod blocks;
 mod bound;
+mod branches;
+mod chain;
 mod counts;
 mod exact;
-mod forest;
 mod groups;
-mod ladder;
+mod labels;
+mod lift;
 mod model;
+mod plain;
+mod removals;
 mod rungs;
+mod slab;
 mod source;
 mod speculation;
+mod store;
+mod tails;
 
 #[cfg(test)]
 mod oracle;
@@ -38,14 +45,16 @@ mod tests;
 pub use speculation::{Speculation, SpeculationId};
 
 use crate::endpoint::HolderId;
-use crate::event::{BatchInfo, Decoder};
+use crate::event::{BatchInfo, Decoder, Event};
 use crate::hash::Seed;
 use crate::text::TokenBytes;
-use forest::Forest;
+use bound::Clock;
 use hashbrown::HashMap;
 use model::Model;
+use removals::Removals;
 use source::Source;
 use speculation::Speculations;
+use store::Store;
 
 /// Number of one event source: one (endpoint, data-parallel rank).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -98,7 +107,7 @@ pub struct BatchOutcome {
     pub info: BatchInfo,
     /// Blocks stored, copies included.
     pub stored: u64,
-    /// Copies removed.
+    /// Copies that were to be removed; those of which there were none are counted in [`IndexCounters::unknown_removes`].
     pub removed: u64,
     /// Whether everything was dropped in the course of the batch.
     pub cleared: bool,
@@ -138,8 +147,6 @@ pub struct IndexCounters {
 pub struct IndexStats {
     /// Blocks known, over all sources.
     pub blocks: usize,
-    /// Distinct blocks by content.
-    pub nodes: usize,
     /// Rungs kept.
     pub rungs: usize,
     /// Speculations under way.
@@ -156,15 +163,17 @@ pub struct Index {
     config: IndexConfig,
     models: HashMap<ModelId, Model>,
     sources: HashMap<SourceId, (ModelId, Source)>,
-    forest: Forest,
+    store: Store,
     speculations: Speculations,
     decoder: Decoder,
     counters: IndexCounters,
     has_token_space: bool,
     /// Bytes of all sources, about.
     source_bytes: usize,
-    /// Batches applied, wrapping; says which entries were stored least recently.
-    clock: u32,
+    removals: Removals,
+    clock: Clock,
+    /// Sources made so far.
+    numbered: u32,
 }
 
 impl Index {
@@ -174,13 +183,15 @@ impl Index {
             config,
             models: HashMap::new(),
             sources: HashMap::new(),
-            forest: Forest::new(config.seed),
+            store: Store::new(config.seed),
             speculations: Speculations::default(),
             decoder: Decoder::default(),
             counters: IndexCounters::default(),
             has_token_space: false,
             source_bytes: 0,
-            clock: 0,
+            removals: Removals::default(),
+            clock: Clock::new(config.max_bytes),
+            numbered: 0,
         }
     }
 
@@ -203,6 +214,9 @@ impl Index {
         revision: u64,
         vocabulary: Option<TokenBytes>,
     ) {
+        if vocabulary.is_some() {
+            self.store.blocks.need_texts();
+        }
         self.models
             .insert(id, Model::new(profile, revision, vocabulary));
     }
@@ -210,29 +224,31 @@ impl Index {
     /// Adds a source, or resets one that is there. `holders` are its holder ids by tier, fastest first; they must not be in use.
     pub fn add_source(&mut self, id: SourceId, model: ModelId, holders: [HolderId; 3]) {
         self.remove_source(id);
-        self.sources.insert(id, (model, Source::new(holders)));
+        let source = self.new_source(holders);
+        self.sources.insert(id, (model, source));
     }
 
     /// Drops everything known from a source and begins a new incarnation with fresh holder ids. An unknown source stays unknown.
     ///
     /// Cost is linear in the source's blocks.
     pub fn reset_source(&mut self, id: SourceId, holders: [HolderId; 3]) {
-        if let Some((_, source)) = self.sources.get_mut(&id) {
-            self.source_bytes -= source.bytes();
-            source.clear(&mut self.forest);
-            self.speculations
-                .cancel_holders(&source.holders, &mut self.forest.rungs);
-            *source = Source::new(holders);
+        if let Some(&(model, _)) = self.sources.get(&id) {
+            self.add_source(id, model, holders);
         }
+    }
+
+    fn new_source(&mut self, holders: [HolderId; 3]) -> Source {
+        self.numbered = self.numbered.wrapping_add(1);
+        Source::new(holders, self.numbered, self.config.seed.0)
     }
 
     /// Forgets a source; its batches no longer count.
     pub fn remove_source(&mut self, id: SourceId) {
         if let Some((_, mut source)) = self.sources.remove(&id) {
             self.source_bytes -= source.bytes();
-            source.clear(&mut self.forest);
+            source.clear(&mut self.store);
             self.speculations
-                .cancel_holders(&source.holders, &mut self.forest.rungs);
+                .cancel_holders(&source.holders, &mut self.store.rungs);
         }
     }
 
@@ -245,63 +261,128 @@ impl Index {
 
     /// Decodes and applies one batch of a source.
     pub fn apply(&mut self, id: SourceId, payload: &[u8]) -> BatchOutcome {
+        let outcome = self.decode_and_apply(id, payload);
+        self.settle();
+        outcome
+    }
+
+    /// Decodes and applies batches, and tells what each did. Where many are waiting this is faster than one after the other.
+    pub fn apply_all<'p>(
+        &mut self,
+        batches: impl IntoIterator<Item = (SourceId, &'p [u8])>,
+        mut applied: impl FnMut(SourceId, &BatchOutcome),
+    ) {
+        for (id, payload) in batches {
+            applied(id, &self.decode_and_apply(id, payload));
+            if self.removals.is_full() {
+                self.settle();
+            }
+        }
+        self.settle();
+    }
+
+    /// Applies events of sources that something else has decoded, each as a batch of its own.
+    pub fn apply_events<'e>(&mut self, events: impl IntoIterator<Item = (SourceId, Event<'e>)>) {
+        for (id, event) in events {
+            self.apply_with(id, |sink| {
+                sink(&event);
+                BatchInfo {
+                    events: 1,
+                    ..BatchInfo::default()
+                }
+            });
+            if self.removals.is_full() {
+                self.settle();
+            }
+        }
+        self.settle();
+    }
+
+    fn decode_and_apply(&mut self, id: SourceId, payload: &[u8]) -> BatchOutcome {
+        let mut decoder = core::mem::take(&mut self.decoder);
+        let outcome = self.apply_with(id, |apply| {
+            decoder.decode(payload, &mut |event| apply(&event))
+        });
+        self.decoder = decoder;
+        outcome
+    }
+
+    fn apply_with(
+        &mut self,
+        id: SourceId,
+        events: impl FnOnce(&mut dyn FnMut(&Event<'_>)) -> BatchInfo,
+    ) -> BatchOutcome {
         let mut outcome = BatchOutcome::default();
         let Some((model, source)) = self.sources.get_mut(&id) else {
             self.counters.stale_batches += 1;
             return outcome;
         };
         outcome.is_known_source = true;
-        self.clock = self.clock.wrapping_add(1);
         let bytes_before = source.bytes();
         if let Some(model) = self.models.get_mut(model) {
             let mut apply = apply::Apply {
                 model,
                 source,
-                forest: &mut self.forest,
+                store: &mut self.store,
                 counters: &mut self.counters,
                 outcome: &mut outcome,
-                seed: self.config.seed,
                 has_token_space: self.has_token_space,
-                now: self.clock,
+                now: self.clock.now(),
+                id,
+                removals: &mut self.removals,
             };
-            let info = self
-                .decoder
-                .decode(payload, &mut |event| apply.event(&event));
+            let info = events(&mut |event| apply.event(event));
             outcome.info = info;
+            source.sweep(false, &mut self.store);
         }
         self.source_bytes = self.source_bytes + source.bytes() - bytes_before;
+        self.clock.advance(outcome.stored);
         self.counters.decode_errors += u64::from(outcome.info.decode_errors());
         self.counters.unknown_events += u64::from(outcome.info.unknown_events);
         self.counters.unknown_keys += u64::from(outcome.info.unknown_keys);
-        self.speculations.confirm(&mut self.forest.rungs);
+        self.speculations.confirm(&mut self.store.rungs);
         self.keep_within_bound();
         outcome
+    }
+
+    /// Carries out removals that wait.
+    fn settle(&mut self) {
+        if self.removals.is_empty() {
+            return;
+        }
+        let missing = self.removals.settle(&mut self.sources, &mut self.store);
+        self.counters.unknown_removes += missing;
+        self.source_bytes = self
+            .sources
+            .values()
+            .map(|(_, source)| source.bytes())
+            .sum();
     }
 
     /// Credits a holder with a prompt before its events say so, and returns a handle to cancel it by. A speculation ends when the holder's
     /// events cover its deepest rung, when it is cancelled, when its time is over, or with the holder.
     pub fn credit_speculative(&mut self, speculation: &Speculation<'_>) -> SpeculationId {
-        self.speculations.add(speculation, &mut self.forest.rungs)
+        self.speculations.add(speculation, &mut self.store.rungs)
     }
 
     /// Takes a speculation back; one that has ended stays ended.
     pub fn cancel(&mut self, id: SpeculationId) {
-        self.speculations.cancel(id, &mut self.forest.rungs);
+        self.speculations.cancel(id, &mut self.store.rungs);
     }
 
     /// Ends speculations whose time is over at `now_ms`.
     pub fn expire(&mut self, now_ms: u64) {
-        self.speculations.expire(now_ms, &mut self.forest.rungs);
+        self.speculations.expire(now_ms, &mut self.store.rungs);
     }
 
     /// What changed since the last call, coalesced.
     pub fn take_changes(&mut self) -> Changes {
-        self.forest.rungs.take_changes()
+        self.store.rungs.take_changes()
     }
 
     /// Every published rung with its state, in no order, changes not yet taken included.
     pub fn all_rungs(&self) -> impl Iterator<Item = RungChange> {
-        self.forest.rungs.all()
+        self.store.rungs.all()
     }
 
     /// Bytes of text per token over all distinct blocks the model has stored; `None` until there is one.
@@ -313,8 +394,7 @@ impl Index {
     pub fn stats(&self) -> IndexStats {
         IndexStats {
             blocks: self.sources.values().map(|(_, source)| source.len()).sum(),
-            nodes: self.forest.len(),
-            rungs: self.forest.rungs.len(),
+            rungs: self.store.rungs.len(),
             speculations: self.speculations.len(),
             bytes: self.used_bytes(),
             counters: self.counters,
@@ -322,6 +402,6 @@ impl Index {
     }
 
     fn used_bytes(&self) -> usize {
-        self.forest.bytes() + self.speculations.bytes() + self.source_bytes
+        self.store.bytes() + self.speculations.bytes() + self.source_bytes
     }
 }

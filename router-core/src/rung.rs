@@ -38,6 +38,17 @@ pub fn rung_before(rung: u32) -> u32 {
     below - below % stride(below.max(1))
 }
 
+/// Number of rungs in `1..=chunks`.
+pub fn rung_count(chunks: u32) -> u32 {
+    if chunks <= DENSE_CHUNKS {
+        return chunks;
+    }
+    // 65..=128 has half as many rungs as chunks, and so has every doubling: 32.
+    let doublings = (chunks - 1).ilog2() - DENSE_CHUNKS.ilog2();
+    let below = DENSE_CHUNKS << doublings;
+    DENSE_CHUNKS + doublings * (DENSE_CHUNKS / 2) + (chunks - below) / stride(chunks)
+}
+
 /// Rungs in `1..=chunks`, shallowest first.
 pub fn rungs(chunks: u32) -> impl Iterator<Item = u32> {
     core::iter::successors(Some(1u32), |&r| r.checked_add(1).map(rung_at_or_after))
@@ -64,6 +75,12 @@ mod tests {
         let all: Vec<u32> = (1..5000).filter(|&d| is_rung(d)).collect();
         assert_eq!(rungs(4999).collect::<Vec<_>>(), all);
         assert_eq!(rung_before(1), 0);
+        let mut count = 0;
+        for chunks in 0..5000 {
+            count += u32::from(is_rung(chunks));
+            assert_eq!(rung_count(chunks), count, "{chunks}");
+        }
+        assert!(rung_count(u32::MAX) < 1000);
         for pair in all.windows(2) {
             assert_eq!(rung_before(pair[1]), pair[0]);
             assert_eq!(rung_at_or_after(pair[0] + 1), pair[1]);

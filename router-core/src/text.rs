@@ -15,12 +15,15 @@
 //! [`MAX_PROMPT_BYTES`].
 
 mod api;
+pub mod calibration;
 mod canonical;
 mod dialect;
+pub mod encoding;
 mod engine_renderer;
 mod error;
 mod form;
 mod json;
+mod json_text;
 mod messages;
 mod model_folder;
 mod profile;

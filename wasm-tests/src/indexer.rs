@@ -146,6 +146,16 @@ impl Indexer {
         }
     }
 
+    /// Lets the model's prompts be spelled in another way, with that state.
+    pub fn spell(&mut self, profile: PromptProfile, state: &str) {
+        for model in &mut self.policy.models {
+            model.revision = profile.revision();
+            model.prompt_profile = serde_json::to_vec(&profile).unwrap().into();
+            state.clone_into(&mut model.state);
+        }
+        self.profile = profile;
+    }
+
     /// The rungs of a request body, as the index would have them for the base model.
     pub fn hashes(&self, api: Api, body: &str) -> PromptHashes {
         let prompter = Prompter::try_new(self.profile.clone()).unwrap();

@@ -226,7 +226,7 @@ impl Service {
         let of_block = |block: usize| query.extra_by_block.get(&block);
         let salt = of_block(0).and_then(|keys| keys.first());
         let scope = Scope {
-            space: Space::Text,
+            space: Space::Token,
             profile: "model",
             revision: 0,
             adapter: &query.lora_name,

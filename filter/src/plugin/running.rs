@@ -122,7 +122,7 @@ impl Running {
         };
         let now_ms = now_ns / 1_000_000;
         let seconds = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
-        let hashing = Hashing {
+        let mut hashing = Hashing {
             seed,
             max_bytes: match policy.max_prompt_bytes {
                 0 => DEFAULT_MAX_PROMPT_BYTES,
@@ -135,6 +135,9 @@ impl Running {
             .view
             .profile_of(request.model.as_deref())
             .ok_or(Reason::UnknownModel)?;
+        if let Some(offset_s) = profile.utc_offset_s {
+            hashing.local_time = LocalTime::from_unix(seconds, offset_s);
+        }
         let (prompt, unscorable) = match self.prompters.hashes(profile, adapter, &request, hashing)
         {
             Ok(prompt) => (Some(prompt), None),

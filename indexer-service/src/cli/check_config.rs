@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use super::Failure;
 use crate::config::{Config, Overrides};
-use crate::profile::{self, Profile};
+use crate::model_dir;
+use crate::profile::Profile;
 
 /// Arguments of `check-config`.
 #[derive(Debug, clap::Args)]
@@ -30,14 +31,14 @@ pub fn run(args: &Args) -> Result<(), Failure> {
     if !args.no_files {
         for model in &config.models {
             let loaded = Profile::load(model).map_err(|error| Failure {
-                hint: Some(profile::HINT.to_owned()),
+                hint: Some(model_dir::HINT.to_owned()),
                 error: error.into(),
                 code: 2,
             })?;
-            if let Some(reason) = loaded.blind_reason {
+            if let Some(reason) = loaded.approximate_reason {
                 writeln!(
                     std::io::stderr(),
-                    "warning: model {}: no prompt text, routed by load alone: {reason}",
+                    "warning: model {}: the engine's prompt text is not known, routed by decisions alone: {reason}",
                     model.id
                 )?;
             }

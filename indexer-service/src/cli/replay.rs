@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::{Args as ClapArgs, ValueEnum};
 
+use super::Failure;
 use crate::replay;
 
 /// Arguments of `prefixway replay`.
@@ -40,8 +41,13 @@ enum Format {
 ///
 /// # Errors
 /// A file can't be read, the model's prompts can't be derived, or the output can't be written.
-pub fn run(args: &Args) -> anyhow::Result<()> {
-    let report = replay::run(&args.model_dir, &args.events, &args.requests)?;
+pub fn run(args: &Args) -> Result<(), Failure> {
+    let report =
+        replay::run(&args.model_dir, &args.events, &args.requests).map_err(|error| Failure {
+            hint: error.hint().map(str::to_owned),
+            error: error.into(),
+            code: 1,
+        })?;
     let mut out = std::io::stdout().lock();
     match args.format {
         Format::Table => write!(out, "{}", report.to_table()),
@@ -51,5 +57,6 @@ pub fn run(args: &Args) -> anyhow::Result<()> {
             serde_json::to_string(&report).context("can't encode the report")?
         ),
     }
-    .context("can't write to standard output")
+    .context("can't write to standard output")?;
+    Ok(())
 }

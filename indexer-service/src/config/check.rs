@@ -1,6 +1,7 @@
 //! Turns the file's shape into checked settings; all rules are here.
 
 mod endpoints;
+mod models;
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -15,14 +16,11 @@ use super::raw::{Raw, RawModel, RawPolicy};
 use super::seed::{SEED_FILE_NAME, SeedSource};
 use super::{
     Config, DEFAULT_BETA, DEFAULT_GRPC, DEFAULT_HTTP, DEFAULT_INDEX_BYTES, DEFAULT_MAX_AGE,
-    DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_PROMPT_BYTES, DEFAULT_POOL, DEFAULT_READY_GRACE,
+    DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_PROMPT_BYTES, DEFAULT_READY_GRACE,
     DEFAULT_SCRAPE_IDLE_INTERVAL, DEFAULT_SCRAPE_INTERVAL, DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD,
-    DEFAULT_SPECULATIVE_TTL, DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits, Listen, Model, Policy,
-    Scrape,
+    DEFAULT_SPECULATIVE_TTL, DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits, Listen, Policy, Scrape,
 };
 
-/// Most models of one shard.
-const MAX_MODELS: usize = 256;
 /// Longest name of anything.
 const MAX_NAME_BYTES: usize = 512;
 
@@ -191,51 +189,6 @@ impl Checker {
         }
     }
 
-    fn models(&mut self, raw: &[RawModel], base: &Path) -> Vec<Model> {
-        if raw.is_empty() || raw.len() > MAX_MODELS {
-            self.problem(
-                "models",
-                raw.len(),
-                format!("models are configured, allowed: 1 to {MAX_MODELS}"),
-            );
-        }
-        let mut ids = HashMap::new();
-        let mut requested = HashMap::new();
-        raw.iter()
-            .enumerate()
-            .map(|(i, model)| {
-                self.name(&format!("models[{i}].id"), &model.id);
-                self.unique(&mut ids, &model.id, format!("models[{i}].id"));
-                // Without names the id itself is what requests say.
-                let names = if model.names.is_empty() {
-                    vec![model.id.clone()]
-                } else {
-                    model.names.clone()
-                };
-                for (field, values) in [("names", &names), ("adapters", &model.adapters)] {
-                    for (j, value) in values.iter().enumerate() {
-                        let key = format!("models[{i}].{field}[{j}]");
-                        self.name(&key, value);
-                        self.unique(&mut requested, value, key);
-                    }
-                }
-                let pool = model
-                    .pool
-                    .clone()
-                    .unwrap_or_else(|| DEFAULT_POOL.to_owned());
-                self.name(&format!("models[{i}].pool"), &pool);
-                Model {
-                    id: model.id.clone(),
-                    names,
-                    adapters: model.adapters.clone(),
-                    model_dir: base.join(&model.model_dir),
-                    chat_template: model.chat_template.as_ref().map(|path| base.join(path)),
-                    pool,
-                }
-            })
-            .collect()
-    }
-
     fn policy(&mut self, raw: &RawPolicy, models: &[RawModel]) -> Policy {
         if let Some(id) = &raw.default_model
             && !models.iter().any(|model| &model.id == id)
@@ -253,11 +206,7 @@ impl Checker {
             bytes(raw.max_prompt_bytes, DEFAULT_MAX_PROMPT_BYTES),
             1024..=256 << 20,
         );
-        let offset = self.number(
-            "policy.utc_offset_s",
-            raw.utc_offset_s,
-            -14 * 3600..=14 * 3600,
-        );
+        let utc_offset_s = self.utc_offset("policy.utc_offset_s", raw.utc_offset_s);
         Policy {
             beta: self.number("policy.beta", raw.beta.unwrap_or(DEFAULT_BETA), 0.0..=100.0),
             max_age: self.duration(
@@ -270,7 +219,7 @@ impl Checker {
             mode: raw.mode,
             max_body_bytes: u32::try_from(body).unwrap_or(u32::MAX),
             max_prompt_bytes: u32::try_from(prompt).unwrap_or(u32::MAX),
-            utc_offset_s: i32::try_from(offset).unwrap_or(0),
+            utc_offset_s,
             speculative_ttl: self.duration(
                 "policy.speculative_ttl",
                 raw.speculative_ttl.as_ref(),

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::duration::show;
-use super::{Config, Endpoint, Mode, Publisher, SeedSource};
+use super::{Config, Endpoint, Mode, Model, Publisher, SeedSource, Switch};
 
 pub(super) fn describe(config: &Config) -> String {
     let mut out = String::new();
@@ -60,6 +60,7 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         if !model.adapters.is_empty() {
             writeln!(out, "  adapters {}", model.adapters.join(", "))?;
         }
+        write_prompts(out, model)?;
         if endpoints.is_empty() {
             writeln!(
                 out,
@@ -97,6 +98,38 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         show(scrape.interval),
         show(scrape.idle_interval)
     )
+}
+
+/// How the model's prompts are found out.
+fn write_prompts(out: &mut String, model: &Model) -> std::fmt::Result {
+    let server = &model.server;
+    let flags = [
+        server
+            .tokenizer_mode
+            .as_ref()
+            .map(|mode| format!("tokenizer mode {mode}")),
+        server
+            .content_format
+            .map(|format| format!("content format {format:?}").to_lowercase()),
+        server
+            .default_kwargs
+            .as_ref()
+            .map(|kwargs| format!("template arguments {kwargs}")),
+        server
+            .exclude_tools_when_tool_choice_none
+            .then(|| "no tools where tool_choice is none".to_owned()),
+    ];
+    let flags: Vec<String> = flags.into_iter().flatten().collect();
+    if !flags.is_empty() {
+        writeln!(out, "  engines started with {}", flags.join(", "))?;
+    }
+    match model.calibration {
+        Switch::On => writeln!(out, "  prompts are held against its engines"),
+        Switch::Off => writeln!(
+            out,
+            "  prompts are as its files say, whatever its engines do (calibration off)"
+        ),
+    }
 }
 
 fn write_endpoint(out: &mut String, endpoint: &Endpoint) -> std::fmt::Result {

@@ -2,12 +2,13 @@
 
 use std::path::PathBuf;
 
+use prefixway_core::text::ContentFormat;
 use serde::Deserialize;
 
 use super::duration::RawDuration;
 use super::error::ConfigError;
 use super::seed::RawSeed;
-use super::{Mode, Overrides, Role};
+use super::{Mode, Overrides, Role, Switch};
 
 /// A whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -53,6 +54,15 @@ pub(super) struct RawModel {
     pub(super) model_dir: PathBuf,
     pub(super) chat_template: Option<PathBuf>,
     pub(super) pool: Option<String>,
+    pub(super) tokenizer_mode: Option<String>,
+    pub(super) content_format: Option<ContentFormat>,
+    pub(super) default_chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
+    #[serde(default)]
+    pub(super) exclude_tools_when_tool_choice_none: bool,
+    pub(super) utc_offset_s: Option<i64>,
+    pub(super) time_zone: Option<String>,
+    #[serde(default)]
+    pub(super) calibration: Switch,
 }
 
 #[derive(Debug, Deserialize)]

@@ -54,6 +54,47 @@ fn a_model_without_names_is_asked_for_by_its_id() {
 }
 
 #[test]
+fn a_model_says_how_its_engines_were_started() {
+    use crate::time_zone::Clock;
+    use prefixway_core::text::ContentFormat;
+    let model = |more: &str| {
+        let text = with("[lora-a]", &format!("[lora-a]{more}"));
+        parse(&text).unwrap().models.remove(0)
+    };
+    let plain = model("");
+    assert_eq!(plain.server, Server::default());
+    assert_eq!((plain.clock, plain.calibration), (None, Switch::On));
+    let flagged = model(
+        ", tokenizer_mode: hf, content_format: openai, default_chat_template_kwargs: {enable_thinking: false, n: 1.0},
+          exclude_tools_when_tool_choice_none: true, utc_offset_s: -3600, calibration: off",
+    );
+    assert_eq!(
+        flagged.server,
+        Server {
+            tokenizer_mode: Some("hf".to_owned()),
+            content_format: Some(ContentFormat::OpenAi),
+            default_kwargs: Some(r#"{"enable_thinking":false,"n":1.0}"#.to_owned()),
+            exclude_tools_when_tool_choice_none: true,
+        }
+    );
+    assert_eq!(flagged.clock, Some(Clock::Offset(-3600)));
+    assert_eq!(flagged.calibration, Switch::Off);
+    let text = with(
+        "[lora-a]",
+        "[lora-a], tokenizer_mode: hf, content_format: openai, calibration: off",
+    );
+    let description = parse(&text).unwrap().describe();
+    for line in [
+        "  engines started with tokenizer mode hf, content format openai\n",
+        "  prompts are as its files say, whatever its engines do (calibration off)\n",
+    ] {
+        assert!(description.contains(line), "{description}");
+    }
+    let zone = model(", time_zone: Europe/Zurich").clock;
+    assert_eq!(zone, Clock::zone("Europe/Zurich"));
+}
+
+#[test]
 fn flags_replace_the_file_and_their_paths_are_not_relative_to_it() {
     let text = format!("listen: {{http: '127.0.0.1:1'}}\nseed: 0x12\nshard: a\n{GOOD}");
     let overrides = Overrides {
@@ -193,6 +234,18 @@ fn broken_rules_name_key_value_range_and_hint() {
         (
             format!("seed: 1\nseed_file: s{GOOD}"),
             "seed_file: \"s\" is given besides seed, allowed: one of them",
+        ),
+        (
+            with("[lora-a]", "[lora-a], time_zone: Nowhere"),
+            "models[0].time_zone: \"Nowhere\" is not a time zone, allowed: a name of the IANA database\n  hint: ",
+        ),
+        (
+            with("[lora-a]", "[lora-a], time_zone: UTC, utc_offset_s: 0"),
+            "models[0].time_zone: \"UTC\" is given besides utc_offset_s, allowed: one of them",
+        ),
+        (
+            with("[lora-a]", "[lora-a], utc_offset_s: 60000"),
+            "models[0].utc_offset_s: \"60000\" is out of range, allowed: -50400 to 50400",
         ),
         (
             "endpoints: []".to_owned(),

@@ -9,6 +9,7 @@ use prefixway_core::sequence::SourceState;
 
 use super::feed::Feed;
 use super::holder_ids::HolderIds;
+use crate::calibration::EngineReport;
 use crate::config::Config;
 use crate::metrics::EndpointLabel;
 use crate::scrape::Sample;
@@ -32,6 +33,10 @@ pub(super) struct Endpoint {
     pub(super) feed: Option<Feed>,
     /// Whether the index dropped blocks to stay within its bound.
     pub(super) is_cut: bool,
+    /// Whether it spells prompts otherwise than its model, so that its tokens say nothing about requests.
+    pub(super) is_odd: bool,
+    /// What calibration found; `None`: it has not been asked.
+    pub(super) engine: Option<EngineReport>,
 }
 
 /// All endpoints.
@@ -68,6 +73,8 @@ impl Endpoints {
                     .as_ref()
                     .map(|events| Feed::new(events.replay.is_some())),
                 is_cut: false,
+                is_odd: false,
+                engine: None,
             });
         }
         endpoints
@@ -93,13 +100,16 @@ impl Endpoints {
         is_changed
     }
 
-    pub(super) fn scraped(&mut self, sample: &Sample, now: Instant) {
+    /// Takes a look at an engine; whether it answers again after it did not.
+    pub(super) fn scraped(&mut self, sample: &Sample, now: Instant) -> bool {
+        let mut is_back = false;
         for endpoint in self
             .list
             .iter_mut()
             .filter(|endpoint| endpoint.settings.address == sample.address)
         {
             let mut is_changed = endpoint.is_healthy != sample.healthy;
+            is_back |= sample.healthy && !endpoint.is_healthy;
             endpoint.is_healthy = sample.healthy;
             let figures = sample
                 .figures
@@ -117,6 +127,7 @@ impl Endpoints {
             }
             self.is_changed |= is_changed;
         }
+        is_back
     }
 
     /// The message for a gateway of these pools; no pools: all.
@@ -143,6 +154,7 @@ impl Endpoint {
     pub(super) fn state(&self) -> &'static str {
         match &self.feed {
             None => "approximate",
+            Some(_) if self.is_odd => "approximate",
             Some(feed)
                 if feed.state() == SourceState::Live && (feed.is_partial() || self.is_cut) =>
             {

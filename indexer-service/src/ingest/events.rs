@@ -64,7 +64,8 @@ impl Ingest {
         self.feed(source, input);
     }
 
-    fn feed(&mut self, source: SourceId, input: FeedInput) {
+    pub(super) fn feed(&mut self, source: SourceId, input: FeedInput) {
+        let is_own_doing = matches!(input, FeedInput::StartOver);
         let Some(endpoint) = self.endpoints.by_source(source) else {
             return;
         };
@@ -106,6 +107,10 @@ impl Ingest {
         };
         count(&self.metrics.event_gaps, after.gaps - before.gaps);
         count(&self.metrics.source_resets, after.resets - before.resets);
+        if is_reset && !is_own_doing {
+            let settings = &endpoint.settings;
+            self.hints.changed(settings.model, settings.address);
+        }
         if is_reset || endpoint.state() != state {
             tracing::info!(
                 endpoint = endpoint.label.endpoint,

@@ -31,6 +31,8 @@ pub(super) enum FeedInput {
         request: ReplayRequest,
         complete: bool,
     },
+    /// What was made of the batches no longer holds.
+    StartOver,
 }
 
 /// What has to be done, in order.
@@ -126,6 +128,7 @@ impl Feed {
             }
             FeedInput::Replayed { seq, payload, .. } => return self.replayed(seq, payload),
             FeedInput::ReplayEnded { complete, .. } => return self.replay_ended(complete),
+            FeedInput::StartOver => return self.new_engine(),
         };
         self.finish(actions)
     }
@@ -324,6 +327,21 @@ mod tests {
         assert_eq!(step(&mut feed, live(3, "d")), ["replay 2 from 2"]);
         assert_eq!(step(&mut feed, replayed(2, 2, "c")), ["c"]);
         assert_eq!(step(&mut feed, ended(2, true)), ["d"]);
+    }
+
+    #[test]
+    fn a_source_that_starts_over_gets_all_its_batches_again() {
+        let mut feed = live_feed();
+        assert_eq!(
+            step(&mut feed, FeedInput::StartOver),
+            ["reset", "replay 2 from 0"]
+        );
+        assert_eq!(step(&mut feed, replayed(2, 0, "a")), ["a"]);
+        assert_eq!(step(&mut feed, replayed(2, 1, "b")), ["b"]);
+        assert!(step(&mut feed, ended(2, true)).is_empty());
+        assert_eq!(step(&mut feed, live(2, "c")), ["c"]);
+        // Before it has connected there is nothing to drop and nobody to ask.
+        assert!(step(&mut Feed::new(true), FeedInput::StartOver).is_empty());
     }
 
     #[test]

@@ -4,6 +4,7 @@ use prefixway_core::proto;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Report;
+use crate::calibration::Calibrated;
 use crate::publish::{StreamId, Subscription};
 use crate::scrape::Sample;
 
@@ -15,6 +16,8 @@ const COMMAND_QUEUE: usize = 4096;
 pub enum Command {
     /// An engine was scraped.
     Scraped(Sample),
+    /// A model's engines were asked how they spell prompts.
+    Calibrated(Box<Calibrated>),
     /// A gateway wants the snapshot.
     Subscribe {
         /// Its first message.

@@ -1,13 +1,23 @@
 //! The models as gateways see them.
 
+use std::time::SystemTime;
+
 use prefixway_core::index::{Index, ModelId};
 use prefixway_core::proto;
+use prefixway_core::text::{PromptProfile, TokenBytes};
 
+use crate::calibration::ModelVerdict;
 use crate::config::{self, Config};
-use crate::profile::Profile;
+use crate::profile::{Profile, Spelling};
 
 /// Change of a model's mean bytes per token that is worth telling gateways.
 const TOLD_CHANGE_RATIO: f64 = 0.05;
+
+/// Bit that tells a model's twin, see [`Model::twin`].
+const TWIN: u32 = 1 << 31;
+
+/// States of a model's prompt text, on the wire and in metrics.
+pub(super) const STATES: [&str; 3] = ["precise", "approximate", "unknown"];
 
 /// One model's state.
 #[derive(Debug)]
@@ -15,9 +25,15 @@ pub(super) struct Model {
     pub(super) id: ModelId,
     settings: config::Model,
     has_events: bool,
-    prompt_profile: prost::bytes::Bytes,
-    revision: u64,
-    blind_reason: Option<String>,
+    spelling: Spelling,
+    /// Kept for when the model is added to the index anew; `None`: the engine's text can't be derived.
+    vocabulary: Option<TokenBytes>,
+    approximate_reason: Option<String>,
+    verdict: ModelVerdict,
+    /// What the spelling assumes, in words.
+    assumes: &'static str,
+    /// Engines' local time minus UTC, as told last.
+    utc_offset_s: Option<i32>,
     /// As told last; 0 = unknown.
     bytes_per_token: f64,
 }
@@ -29,23 +45,116 @@ impl Model {
         config: &Config,
         settings: &config::Model,
         profile: Profile,
+        verdict: ModelVerdict,
         index: &mut Index,
     ) -> Self {
-        let id = ModelId(u32::try_from(number).unwrap_or(u32::MAX));
-        index.add_model(id, &settings.id, profile.revision, profile.vocabulary);
+        let id = ModelId(u32::try_from(number).unwrap_or(u32::MAX) & !TWIN);
         let mut endpoints = config
             .endpoints
             .iter()
             .filter(|endpoint| endpoint.model == number);
-        Self {
+        let mut model = Self {
             id,
             settings: settings.clone(),
             has_events: endpoints.any(|endpoint| endpoint.events.is_some()),
-            prompt_profile: profile.json,
-            revision: profile.revision,
-            blind_reason: profile.blind_reason,
+            assumes: profile
+                .variants
+                .first()
+                .map_or("", |variant| variant.assumes),
+            spelling: profile.spelling,
+            vocabulary: profile.vocabulary,
+            approximate_reason: profile.approximate_reason,
+            verdict,
+            utc_offset_s: None,
             bytes_per_token: 0.0,
+        };
+        model.tell_time(SystemTime::now());
+        model.add_to(index);
+        model
+    }
+
+    fn add_to(&self, index: &mut Index) {
+        // Where the engine's text is not known, its tokens must not be taken for it.
+        let vocabulary = match self.approximate_reason() {
+            None => self.vocabulary.clone(),
+            Some(_) => None,
+        };
+        let (id, revision) = (&self.settings.id, self.spelling.revision);
+        index.add_model(self.id, id, revision, vocabulary);
+        // In a scope of its own: blocks of the same tokens are one in the index, and those of the twin must not be the model's.
+        index.add_model(self.twin(), id, !revision, None);
+    }
+
+    /// A model of the same name whose tokens spell no text: for the events of engines that spell prompts otherwise.
+    pub(super) fn twin(&self) -> ModelId {
+        ModelId(self.id.0 | TWIN)
+    }
+
+    pub(super) fn settings_id(&self) -> &str {
+        &self.settings.id
+    }
+
+    /// Takes a verdict of the engines; whether prompts are spelled in another way from now on, so that sources have to start over.
+    pub(super) fn calibrate(
+        &mut self,
+        verdict: ModelVerdict,
+        profile: Option<&PromptProfile>,
+        assumes: &'static str,
+        index: &mut Index,
+    ) -> bool {
+        let spelling = match (&verdict, profile) {
+            (ModelVerdict::Differs(_), _) => Spelling::outline(),
+            (_, Some(profile)) => Spelling::new(profile),
+            // Nothing new is known of the text.
+            (_, None) => self.spelling.clone(),
+        };
+        self.verdict = verdict;
+        self.assumes = assumes;
+        let is_changed = self.spelling != spelling;
+        if is_changed {
+            self.spelling = spelling;
+            self.bytes_per_token = 0.0;
+            self.add_to(index);
         }
+        is_changed
+    }
+
+    pub(super) fn verdict(&self) -> &ModelVerdict {
+        &self.verdict
+    }
+
+    pub(super) fn assumes(&self) -> &'static str {
+        self.assumes
+    }
+
+    /// Why the engine's text is not known.
+    pub(super) fn approximate_reason(&self) -> Option<&str> {
+        match &self.verdict {
+            ModelVerdict::Differs(why) => Some(why),
+            _ => self.approximate_reason.as_deref(),
+        }
+    }
+
+    /// State of the prompt text, and why it is not precise.
+    pub(super) fn state(&self) -> (&'static str, &str) {
+        match (self.approximate_reason(), &self.verdict) {
+            (Some(reason), _) => ("approximate", reason),
+            (None, _) if !self.has_events => ("approximate", "no endpoint sends events"),
+            (None, ModelVerdict::Pending) => ("unknown", "no engine has answered calibration yet"),
+            (None, _) => ("precise", ""),
+        }
+    }
+
+    /// Looks at the clock; whether the engines' offset from UTC has changed, as daylight saving does.
+    pub(super) fn tell_time(&mut self, now: SystemTime) -> bool {
+        let offset_s = self
+            .settings
+            .clock
+            .as_ref()
+            .map(|clock| clock.offset_s(now));
+        let is_changed = self.utc_offset_s != offset_s;
+        self.utc_offset_s = offset_s;
+        is_changed
     }
 
     pub(super) fn pool(&self) -> &str {
@@ -66,21 +175,18 @@ impl Model {
     }
 
     pub(super) fn message(&self) -> proto::ModelProfile {
-        let (state, state_reason) = match &self.blind_reason {
-            Some(reason) => ("blind", reason.clone()),
-            None if self.has_events => ("precise", String::new()),
-            None => ("approximate", "no endpoint sends events".to_owned()),
-        };
+        let (state, state_reason) = self.state();
         proto::ModelProfile {
             id: self.settings.id.clone(),
-            revision: self.revision,
+            revision: self.spelling.revision,
             pool: self.settings.pool.clone(),
             names: self.settings.names.clone(),
             adapters: self.settings.adapters.clone(),
-            prompt_profile: self.prompt_profile.clone(),
+            prompt_profile: self.spelling.json.clone(),
             bytes_per_token: self.bytes_per_token,
             state: state.to_owned(),
-            state_reason,
+            state_reason: state_reason.to_owned(),
+            utc_offset_s: self.utc_offset_s,
         }
     }
 }

@@ -5,8 +5,9 @@ use serde::Serialize;
 use super::Ingest;
 use super::endpoints::{Endpoint, STATES, label};
 use super::feed::Feed;
-use super::models::Model;
-use crate::metrics::{EndpointState, Metrics};
+use super::models::{self, Model};
+use crate::calibration::{EngineReport, EngineState, Facts};
+use crate::metrics::{EndpointState, Metrics, ModelLabel, ModelState};
 use crate::publish::Totals;
 
 /// State of everything at one moment.
@@ -65,6 +66,20 @@ pub struct EndpointReport {
     pub waiting: Option<u32>,
     /// Share of KV cache in use, scraped.
     pub kv_usage_ratio: Option<f64>,
+    /// What calibration found; `None`: it has not been asked.
+    pub engine: Option<EngineFacts>,
+}
+
+/// An engine as calibration found it.
+#[derive(Clone, Debug, Serialize)]
+pub struct EngineFacts {
+    /// fits, differs, unavailable or unreachable.
+    pub calibration: &'static str,
+    /// Why it does not fit; empty where it does.
+    pub reason: String,
+    /// What it says of itself.
+    #[serde(flatten)]
+    pub facts: Facts,
 }
 
 /// One model.
@@ -80,10 +95,18 @@ pub struct ModelReport {
     pub pool: String,
     /// Revision of its profile, hexadecimal.
     pub revision: String,
-    /// precise, approximate or blind.
-    pub state: String,
+    /// precise, approximate or unknown.
+    pub state: &'static str,
     /// Why it is not precise; empty otherwise.
     pub state_reason: String,
+    /// How its files compare with its engines: off, pending, unavailable, calibrated or differs.
+    pub calibration: &'static str,
+    /// What its profile assumes where its files leave room; empty when its text is not known.
+    pub assumes: &'static str,
+    /// Endpoints that spell prompts otherwise.
+    pub odd_endpoints: Vec<String>,
+    /// Engines' local time minus UTC in seconds; `None`: as the policy says.
+    pub utc_offset_s: Option<i32>,
     /// Learned mean; 0 = not known yet.
     pub bytes_per_token: f64,
 }
@@ -99,8 +122,6 @@ pub struct IndexReport {
     pub rungs: usize,
     /// Distinct holder sets published.
     pub sets: usize,
-    /// Blocks with distinct content.
-    pub nodes: usize,
     /// Blocks over all sources.
     pub blocks: usize,
     /// Memory of the index, about.
@@ -145,13 +166,17 @@ impl Report {
                 .iter()
                 .map(|endpoint| EndpointReport::new(ingest, &totals, endpoint))
                 .collect(),
-            models: ingest.models.iter().map(ModelReport::new).collect(),
+            models: ingest
+                .models
+                .iter()
+                .zip(0..)
+                .map(|(model, number)| ModelReport::new(ingest, model, number))
+                .collect(),
             index: IndexReport {
                 epoch: format!("{:016x}", ingest.publisher.epoch()),
                 version: ingest.publisher.version(),
                 rungs: ingest.publisher.table().len(),
                 sets: ingest.publisher.sets().len(),
-                nodes: stats.nodes,
                 blocks: stats.blocks,
                 bytes: stats.bytes,
                 speculations: stats.speculations,
@@ -168,12 +193,31 @@ impl Report {
     pub fn write_gauges(&self, metrics: &Metrics) {
         let size = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
         metrics.index_rungs.set(size(self.index.rungs));
-        metrics.index_nodes.set(size(self.index.nodes));
+        metrics.index_blocks.set(size(self.index.blocks));
         metrics.index_bytes.set(size(self.index.bytes));
         metrics.index_age.set(self.index.age_ms as f64 / 1000.0);
         metrics
             .snapshot_version
             .set(i64::try_from(self.index.version).unwrap_or(i64::MAX));
+        for model in &self.models {
+            for state in models::STATES {
+                let label = ModelState {
+                    model: model.id.clone(),
+                    state,
+                };
+                metrics
+                    .model_state
+                    .get_or_create_owned(&label)
+                    .set(i64::from(state == model.state));
+            }
+            let label = ModelLabel {
+                model: model.id.clone(),
+            };
+            metrics
+                .odd_endpoints
+                .get_or_create_owned(&label)
+                .set(size(model.odd_endpoints.len()));
+        }
         for endpoint in &self.endpoints {
             let name = label(&endpoint.address, endpoint.rank);
             for state in STATES {
@@ -217,21 +261,52 @@ impl EndpointReport {
             running: figures.map(|figures| figures.running),
             waiting: figures.map(|figures| figures.waiting),
             kv_usage_ratio: figures.map(|figures| figures.kv_usage_ratio),
+            engine: endpoint.engine.as_ref().map(EngineFacts::new),
+        }
+    }
+}
+
+impl EngineFacts {
+    fn new(report: &EngineReport) -> Self {
+        Self {
+            calibration: report.state.name(),
+            reason: match &report.state {
+                EngineState::Fits(_) => String::new(),
+                EngineState::Differs(why)
+                | EngineState::Unavailable(why)
+                | EngineState::Unreachable(why) => why.clone(),
+            },
+            facts: report.facts.clone(),
         }
     }
 }
 
 impl ModelReport {
-    fn new(model: &Model) -> Self {
+    fn new(ingest: &Ingest, model: &Model, number: usize) -> Self {
         let profile = model.message();
+        let (state, _) = model.state();
+        let is_odd = |endpoint: &&Endpoint| endpoint.is_odd && endpoint.settings.model == number;
         Self {
             id: profile.id,
             names: profile.names,
             adapters: profile.adapters,
             pool: profile.pool,
             revision: format!("{:016x}", profile.revision),
-            state: profile.state,
+            state,
             state_reason: profile.state_reason,
+            calibration: model.verdict().name(),
+            assumes: match model.approximate_reason() {
+                None => model.assumes(),
+                Some(_) => "",
+            },
+            odd_endpoints: ingest
+                .endpoints
+                .list
+                .iter()
+                .filter(is_odd)
+                .map(|endpoint| endpoint.label.endpoint.clone())
+                .collect(),
+            utc_offset_s: profile.utc_offset_s,
             bytes_per_token: profile.bytes_per_token,
         }
     }

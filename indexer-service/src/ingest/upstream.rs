@@ -11,7 +11,7 @@ use crate::publish::StreamId;
 
 /// Most rungs credited for one decision; they grow with the logarithm of the prompt, so this is more than any prompt has.
 const MAX_RUNGS: usize = 2048;
-/// Life of a speculation for an endpoint without events: nothing will ever confirm it.
+/// Life of a speculation that no event will ever confirm: the endpoint sends none, or the model's text is not known.
 const APPROXIMATE_TTL: Duration = Duration::from_mins(2);
 /// Block size assumed for the metric while none is known.
 const USUAL_BLOCK_TOKENS: u32 = 16;
@@ -61,16 +61,19 @@ impl Ingest {
         if rungs.is_empty() {
             return;
         }
-        let ttl = match &endpoint.feed {
-            Some(_) => {
-                let uncached = routed
-                    .estimated_prompt_tokens
-                    .saturating_sub(routed.predicted_cached_tokens);
-                // Long prompts take longer to appear in events.
-                let prefill = f64::from(uncached) / endpoint.settings.prefill_tokens_per_s.max(1.0);
-                self.config.policy.speculative_ttl + Duration::from_secs_f64(prefill.min(600.0))
-            }
-            None => APPROXIMATE_TTL,
+        let model = self.models.get(endpoint.settings.model);
+        let is_confirmed = endpoint.feed.is_some()
+            && !endpoint.is_odd
+            && model.is_some_and(|model| model.approximate_reason().is_none());
+        let ttl = if is_confirmed {
+            let uncached = routed
+                .estimated_prompt_tokens
+                .saturating_sub(routed.predicted_cached_tokens);
+            // Long prompts take longer to appear in events.
+            let prefill = f64::from(uncached) / endpoint.settings.prefill_tokens_per_s.max(1.0);
+            self.config.policy.speculative_ttl + Duration::from_secs_f64(prefill.min(600.0))
+        } else {
+            APPROXIMATE_TTL
         };
         let expires_ms = now_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         let [holder, ..] = endpoint.holders;

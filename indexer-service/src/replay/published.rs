@@ -233,7 +233,7 @@ impl<'c> PublishedPath<'c> {
 
     /// Cached tokens by the engine's own token ids.
     pub(super) fn by_token_ids(&self, query: &Query<'_>) -> u32 {
-        let scope = self.scope_in(Space::Text, query);
+        let scope = self.scope_in(Space::Token, query);
         let block_size = self.block_size as usize;
         self.best(
             query,

@@ -61,6 +61,40 @@ fn a_demo_without_envoy_says_where_to_get_one() {
 }
 
 #[test]
+fn a_replay_that_misses_a_file_says_which_and_what_to_do() {
+    let captures = model_dir().join("..");
+    let file = |name: &str| captures.join(name).to_str().unwrap().to_owned();
+    let replay = |model: &str, events: &str| {
+        run(&[
+            "replay",
+            "--model-dir",
+            model,
+            "--events",
+            events,
+            "--requests",
+            &file("requests.jsonl"),
+        ])
+    };
+    let (code, stdout, stderr) = replay("/no/model", &file("events.jsonl"));
+    assert_eq!((code, stdout.as_str()), (Some(1), ""));
+    assert!(
+        stderr.contains("can't read /no/model/tokenizer.json"),
+        "{stderr}"
+    );
+    assert!(
+        stderr.contains("\nhint: the model folder needs"),
+        "{stderr}"
+    );
+    let (code, _, stderr) = replay(model_dir().to_str().unwrap(), "/no/events");
+    assert_eq!(code, Some(1));
+    assert!(stderr.contains("can't read /no/events"), "{stderr}");
+    assert!(
+        stderr.contains("\nhint: --events and --requests"),
+        "{stderr}"
+    );
+}
+
+#[test]
 fn wrong_arguments_exit_with_2_and_help_has_examples() {
     let (code, stdout, stderr) = run(&["serve"]);
     assert_eq!((code, stdout.as_str()), (Some(2), ""));
@@ -124,7 +158,7 @@ fn a_model_folder_without_a_tokenizer_exits_with_2() {
     let (code, _, stderr) = run(&["check-config", file]);
     assert_eq!(code, Some(2));
     assert!(
-        stderr.contains("tokenizer.json") && stderr.contains("\nhint: model_dir needs"),
+        stderr.contains("tokenizer.json") && stderr.contains("\nhint: the model folder needs"),
         "{stderr}"
     );
     assert_eq!(run(&["check-config", file, "--no-files"]).0, Some(0));

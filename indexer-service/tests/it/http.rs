@@ -79,6 +79,10 @@ async fn load_and_health_of_an_engine_reach_the_gateways() {
         .await;
     let page = get_json(running.http(), "/api/v1/endpoints").await;
     assert_eq!(page["endpoints"][0]["running"], 3);
+    // An engine without /tokenize leaves the model as its files say.
+    let page = get_json(running.http(), "/api/v1/models").await;
+    assert_eq!(page["models"][0]["state"], "precise");
+    assert_eq!(page["models"][0]["calibration"], "unavailable");
     running.shut_down().await.unwrap();
 }
 
@@ -118,6 +122,8 @@ async fn pages_show_models_index_and_the_always_exported_metrics() {
     let models = get_json(running.http(), "/api/v1/models").await;
     assert_eq!(models["models"][0]["state"], "precise");
     assert_eq!(models["models"][0]["names"][0], "tiny");
+    // Nobody may be asked, since the endpoint is not to be scraped.
+    assert_eq!(models["models"][0]["calibration"], "unavailable");
     let index = get_json(running.http(), "/api/v1/index").await;
     assert_eq!(
         (&index["rungs"], &index["gateways"]),

@@ -8,6 +8,7 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod calibration;
 mod cli;
 mod http;
 mod kv_events;

@@ -59,6 +59,7 @@ enum Field {
     Group,
     Kind,
     SlidingWindow,
+    Lookahead,
 }
 
 /// Order of the fields of an array event after its tag; each release appended.
@@ -91,6 +92,7 @@ impl Field {
             b"group_idx" => Self::Group,
             b"kv_cache_spec_kind" => Self::Kind,
             b"kv_cache_spec_sliding_window" => Self::SlidingWindow,
+            b"lookahead_token_ids" => Self::Lookahead,
             _ => return None,
         })
     }
@@ -98,10 +100,7 @@ impl Field {
 
 /// Keys of known releases that say nothing the index needs.
 fn is_known_but_unused(name: &[u8]) -> bool {
-    matches!(
-        name,
-        b"locality" | b"ownership" | b"session_id" | b"lookahead_token_ids"
-    )
+    matches!(name, b"locality" | b"ownership" | b"session_id")
 }
 
 /// Event types.
@@ -138,6 +137,7 @@ struct Fields<'a> {
     group: Option<u32>,
     kind: Option<&'a str>,
     sliding_window: Option<u32>,
+    lookahead: u32,
 }
 
 impl Decoder {
@@ -264,6 +264,7 @@ impl Decoder {
                 group: fields.group,
                 kind: fields.kind,
                 sliding_window: fields.sliding_window,
+                lookahead: fields.lookahead,
             }),
             Kind::Removed => Event::Removed(Removed {
                 hashes: &self.hashes,
@@ -345,12 +346,10 @@ impl Decoder {
                 fields.hashes = true;
             }
             Field::Tokens => {
-                self.tokens.clear();
                 let len = cursor.array()?;
-                self.tokens.reserve(len);
-                for _ in 0..len {
-                    self.tokens.push(cursor.u32()?);
-                }
+                self.tokens.clear();
+                self.tokens.resize(len, 0);
+                cursor.u32s(&mut self.tokens)?;
                 fields.tokens = true;
             }
             Field::Parent => fields.parent = optional(cursor, hash)?,
@@ -362,9 +361,23 @@ impl Decoder {
             Field::Group => fields.group = optional(cursor, Cursor::u32)?,
             Field::Kind => fields.kind = optional(cursor, Cursor::str)?,
             Field::SlidingWindow => fields.sliding_window = optional(cursor, Cursor::u32)?,
+            Field::Lookahead => fields.lookahead = lookahead(cursor)?,
         }
         Ok(())
     }
+}
+
+/// Most tokens that follow one of the blocks; 0 where the list is not one of lists.
+fn lookahead(cursor: &mut Cursor<'_>) -> Result<u32, MsgpackError> {
+    let mut list = *cursor;
+    cursor.skip()?;
+    let mut longest = 0;
+    for _ in 0..list.array().unwrap_or(0) {
+        let mut inner = list;
+        longest = longest.max(inner.array().unwrap_or(0));
+        list.skip()?;
+    }
+    Ok(u32::try_from(longest).unwrap_or(u32::MAX))
 }
 
 /// Type of the event at `cursor`, wherever its tag stands; `None` when it has none.

@@ -29,6 +29,36 @@ pub(super) struct Cursor<'a> {
     bytes: &'a [u8],
 }
 
+/// Bytes that are looked at together.
+const WINDOW: usize = 64;
+/// Bytes that an integer is shifted out of.
+const WIDE: usize = 8;
+
+/// For each byte the length of the unsigned integer of at most 32 bits that it would begin, with itself; 0 for anything else.
+fn marker_lengths(window: &[u8; WINDOW]) -> [u8; WINDOW] {
+    window.map(|marker| {
+        let is = |value: bool| u8::from(value).wrapping_neg();
+        is(marker < 0x80) & 1
+            | is(marker == 0xcc) & 2
+            | is(marker == 0xcd) & 3
+            | is(marker == 0xce) & 5
+    })
+}
+
+/// Length and value of the integer at `at`, if it is one of those and not too close to the end.
+#[inline]
+fn int_at(window: &[u8; WINDOW], lengths: &[u8; WINDOW], at: usize) -> Option<(usize, u32)> {
+    let wide = window.get(at..)?.first_chunk::<WIDE>()?;
+    let length = lengths.get(at).copied().filter(|&length| length > 0)?;
+    let wide = u64::from_be_bytes(*wide);
+    // After the marker: one, two or four bytes; the marker itself where there are none.
+    let drop = u32::from(length > 1) * 8;
+    let keep = (u32::from(length) * 8).saturating_sub(drop).max(8);
+    #[expect(clippy::cast_possible_truncation, reason = "at most 32 bits are left")]
+    let value = (wide << drop >> (64 - keep)) as u32;
+    Some((usize::from(length), value))
+}
+
 type Read<T> = Result<T, MsgpackError>;
 
 impl<'a> Cursor<'a> {
@@ -159,6 +189,35 @@ impl<'a> Cursor<'a> {
                 (_, true) => Err(MsgpackError::Range),
             },
         }
+    }
+
+    /// As many integers that fit in `u32` as there is room for.
+    ///
+    /// Token ids have one, two, three or five bytes in no order that a branch predictor could learn. So the length that each of the next
+    /// bytes would have as a marker is worked out for many at once; going from one integer to the next is then one addition, and the
+    /// values are shifted out of eight bytes each beside it.
+    pub(super) fn u32s(&mut self, out: &mut [u32]) -> Read<()> {
+        let mut done = 0;
+        while let (Some(window), true) = (self.bytes.first_chunk::<WINDOW>(), done < out.len()) {
+            let lengths = marker_lengths(window);
+            let (mut inside, before) = (0, done);
+            for slot in out.iter_mut().skip(done) {
+                let Some((length, value)) = int_at(window, &lengths, inside) else {
+                    break;
+                };
+                *slot = value;
+                inside += length;
+                done += 1;
+            }
+            self.bytes = self.bytes.get(inside..).unwrap_or_default();
+            if done == before {
+                break;
+            }
+        }
+        for slot in out.iter_mut().skip(done) {
+            *slot = self.u32()?;
+        }
+        Ok(())
     }
 
     /// An integer that fits in `i64`.

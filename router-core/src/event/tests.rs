@@ -229,6 +229,62 @@ fn extra_keys_are_told_apart() {
 }
 
 #[test]
+fn events_of_sglang_are_read_by_the_same_decoder() {
+    // [ts, events]: no rank; events are arrays that end with `lora_id`; hashes are signed.
+    let mut payload = vec![0x92, 0xca, 0x3f, 0xc0, 0x00, 0x00, 0x93];
+    payload.extend(b"\x96\xabBlockStored\x91\xd3");
+    payload.extend((-5i64).to_be_bytes());
+    payload.extend(b"\xd0\xf9\x92\x01\xcd\x01\x00\x02\xc0");
+    payload.extend(b"\x92\xacBlockRemoved\x91\xfb");
+    payload.extend(b"\x91\xb0AllBlocksCleared");
+    let mut seen = Vec::new();
+    let info = decode_batch(&payload, &mut |event| {
+        seen.push(match event {
+            Event::Stored(stored) => {
+                assert_eq!((stored.tokens, stored.block_size), (&[1, 256][..], 2));
+                assert_eq!((stored.medium, stored.lora_id), (None, None));
+                format!("stored {:?} below {:?}", stored.hashes, stored.parent)
+            }
+            Event::Removed(removed) => format!("removed {:?}", removed.hashes),
+            Event::Cleared => "cleared".to_owned(),
+        });
+    });
+    assert_eq!(
+        (info.decode_errors(), info.rank, info.unknown_keys),
+        (0, None, 0)
+    );
+    let hash = |value: i64| EngineHash(value.cast_unsigned());
+    assert_eq!(
+        seen,
+        [
+            format!("stored {:?} below {:?}", [hash(-5)], Some(hash(-7))),
+            format!("removed {:?}", [hash(-5)]),
+            "cleared".to_owned(),
+        ]
+    );
+}
+
+#[test]
+fn tokens_that_a_hash_covers_beyond_its_block_are_counted() {
+    let stored = |lookahead: &[u8]| {
+        let mut payload = b"\x92\xc0\x91\x85\xa4type\xabBlockStored\xacblock_hashes\x91\x01\xa9token_ids\x91\x02\xaablock_size\x01".to_vec();
+        payload.extend(b"\xb3lookahead_token_ids");
+        payload.extend(lookahead);
+        let mut found = None;
+        let info = decode_batch(&payload, &mut |event| {
+            if let Event::Stored(stored) = event {
+                found = Some(stored.lookahead);
+            }
+        });
+        (found, info.decode_errors())
+    };
+    assert_eq!(stored(b"\x91\x92\x05\x06"), (Some(2), 0));
+    assert_eq!(stored(b"\x92\x91\x05\x93\x05\x06\x07"), (Some(3), 0));
+    assert_eq!(stored(b"\xc0"), (Some(0), 0));
+    assert_eq!(stored(b"\xa1x"), (Some(0), 0));
+}
+
+#[test]
 fn frames_are_read_from_the_end() {
     let seq = 5u64.to_be_bytes();
     let end = [0xff; 8];
@@ -274,6 +330,31 @@ proptest! {
     fn random_bytes_never_panic(payload in prop::collection::vec(any::<u8>(), 0..300)) {
         decode(&payload);
         decode(&around(&payload));
+    }
+
+    #[test]
+    fn token_ids_of_every_width_are_read(
+        tokens in prop::collection::vec(
+            prop_oneof![0u32..0x80, 0x80u32..0x100, 0x100u32..0x1_0000, any::<u32>()],
+            0..150,
+        ),
+        wide in any::<usize>(),
+    ) {
+        let mut writer = Writer::default();
+        for (at, &token) in tokens.iter().enumerate() {
+            if at == wide % 200 {
+                writer.u64(u64::from(token));
+            } else {
+                writer.u32(token);
+            }
+        }
+        let mut read = vec![0; tokens.len()];
+        let mut cursor = cursor::Cursor::new(&writer.0);
+        prop_assert!(cursor.u32s(&mut read).is_ok());
+        prop_assert_eq!(&read, &tokens);
+        prop_assert_eq!(cursor.remaining(), 0);
+        let mut more = vec![0; tokens.len() + 1];
+        prop_assert!(cursor::Cursor::new(&writer.0).u32s(&mut more).is_err());
     }
 
     #[test]

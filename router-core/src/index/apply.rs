@@ -1,33 +1,51 @@
 //! Events → entries.
 
-use super::arena::NONE;
-use super::forest::{Block, Forest};
+use super::chain::TokenChain;
 use super::groups::Role;
-use super::model::Model;
-use super::source::{Copies, Source};
-use super::{BatchOutcome, IndexCounters};
+use super::lift::SLACK_BYTES;
+use super::model::{Model, RootScope};
+use super::plain::Run;
+use super::removals::{Removal, Removals};
+use super::slab::NONE;
+use super::source::{Copies, Found, Source};
+use super::store::Store;
+use super::{BatchOutcome, IndexCounters, SourceId};
 use crate::endpoint::Tier;
 use crate::event::{BlockKeys, EngineHash, Event, ExtraKey, Removed, Stored};
-use crate::hash::Seed;
+use crate::rung::is_rung;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+
+/// What a token after a block's end counts for when its hash covers it too: a token id's bytes, and about as many bytes of text.
+const LOOKAHEAD_BYTES: usize = 4;
 
 /// Applies the events of one batch to one source.
 pub(super) struct Apply<'a> {
     pub(super) model: &'a mut Model,
     pub(super) source: &'a mut Source,
-    pub(super) forest: &'a mut Forest,
+    pub(super) store: &'a mut Store,
     pub(super) counters: &'a mut IndexCounters,
     pub(super) outcome: &'a mut BatchOutcome,
-    pub(super) seed: Seed,
     pub(super) has_token_space: bool,
-    pub(super) now: u32,
+    /// Says when blocks were stored last.
+    pub(super) now: u16,
+    pub(super) id: SourceId,
+    pub(super) removals: &'a mut Removals,
 }
 
-/// Where a stored chain hangs.
-struct Place {
-    /// Entry above, `NONE` for the first block of a prompt.
-    entry: u32,
-    node: u32,
+/// Where a stored chain goes on.
+pub(super) struct Place {
+    /// Block above, `NONE` for the first block of a prompt.
+    pub(super) block: u32,
+    pub(super) chain: TokenChain,
+    has_text: bool,
+}
+
+/// One block of an event.
+struct NewBlock<'e> {
+    tokens: &'e [u32],
+    /// Digest of keys that say that the block holds more than its tokens.
+    extra: Option<u64>,
+    lookahead_bytes: usize,
 }
 
 /// What a block's extra keys say.
@@ -41,10 +59,15 @@ struct Keys<'a> {
 impl Apply<'_> {
     pub(super) fn event(&mut self, event: &Event<'_>) {
         match event {
-            Event::Stored(stored) => self.stored(stored),
+            Event::Stored(stored) => {
+                self.settle();
+                self.stored(stored);
+            }
             Event::Removed(removed) => self.removed(removed),
             Event::Cleared => {
-                self.source.clear(self.forest);
+                self.settle();
+                self.source.clear(self.store);
+                self.store.lift.forget();
                 self.outcome.cleared = true;
             }
         }
@@ -62,7 +85,7 @@ impl Apply<'_> {
             stored.block_size,
         );
         if limits_more {
-            self.source.refresh_all(self.forest);
+            self.source.refresh_all(self.store);
         }
         let copies = match role {
             Role::Main => Copies::Main(tier),
@@ -91,16 +114,16 @@ impl Apply<'_> {
     fn is_full_report(&self, stored: &Stored<'_>, copies: Copies) -> bool {
         let is_live = |&hash: &EngineHash| {
             self.source
-                .find(hash)
-                .is_some_and(|id| self.source.count(id, copies) > 0)
+                .find(hash, self.store)
+                .is_some_and(|id| self.source.count(id, copies, self.store) > 0)
         };
         stored.parent.is_none() && stored.hashes.len() >= 2 && stored.hashes.iter().all(is_live)
     }
 
     fn stored_hashes(&mut self, hashes: &[EngineHash], copies: Copies) {
         for &hash in hashes {
-            let id = self.source.find_or_insert(hash);
-            self.count(id, copies);
+            let id = self.source.find_or_add(hash, self.store);
+            self.count(id, copies, false);
         }
     }
 
@@ -112,8 +135,8 @@ impl Apply<'_> {
                 read_keys(keys, stored.lora_name, is_first)
             })
         };
-        let first_keys = next_keys(stored.parent.is_none());
-        let Some(mut place) = self.place(stored, first_keys.salt) else {
+        let mut block_keys = next_keys(stored.parent.is_none());
+        let Some(mut place) = self.place(stored, block_keys.salt) else {
             if matches!(copies, Copies::Main(_)) {
                 self.counters.orphan_blocks += stored.hashes.len() as u64;
             } else {
@@ -121,45 +144,55 @@ impl Apply<'_> {
             }
             return;
         };
-        let mut block_keys = first_keys;
-        for (at, (&hash, tokens)) in stored
-            .hashes
-            .iter()
-            .zip(stored.tokens.chunks_exact(block_size))
-            .enumerate()
-        {
+        core::hint::black_box(self.source.touch_labels(stored.hashes));
+        let lookahead_bytes = stored.lookahead as usize * LOOKAHEAD_BYTES;
+        let blocks = stored.tokens.chunks_exact(block_size);
+        let plain_tier = match copies {
+            Copies::Main(tier)
+                if stored.extra_keys.is_none()
+                    && lookahead_bytes == 0
+                    && !self.source.groups.has_limits() =>
+            {
+                Some(tier)
+            }
+            _ => None,
+        };
+        let mut run = Run::new();
+        for (at, (&hash, tokens)) in stored.hashes.iter().zip(blocks).enumerate() {
+            if let Some(tier) = plain_tier
+                && let Some(id) = self.store_plain(hash, tokens, tier, &mut place, &mut run)
+            {
+                place.block = id;
+                continue;
+            }
             if at > 0 {
                 block_keys = next_keys(false);
             }
-            let block = Block {
+            let block = NewBlock {
                 tokens,
                 extra: block_keys.other,
+                lookahead_bytes,
             };
-            let (node, lifted) =
-                self.forest
-                    .child(place.node, block, self.model.vocabulary.as_ref());
-            self.model.learn(lifted);
-            let id = self.source.find_or_insert(hash);
-            match self.source.entry(id).node {
-                NONE => self.source.place(id, place.entry, node, self.forest),
-                known if known == node => {}
-                _ => {
-                    self.forest.prune(node);
-                    self.counters.conflicts += 1;
-                    return;
-                }
-            }
-            self.count(id, copies);
-            place = Place { entry: id, node };
+            let Some((id, is_new)) = self.find_or_place(hash, &block, &mut place) else {
+                self.counters.conflicts += 1;
+                break;
+            };
+            self.count(id, copies, is_new);
+            place.block = id;
         }
+        run.end(&mut self.store.rungs);
     }
 
     /// Place of the event's first block, `None` if its parent is not known by content.
     fn place(&mut self, stored: &Stored<'_>, salt: Option<&str>) -> Option<Place> {
+        self.store.lift.forget();
         if let Some(parent) = stored.parent {
-            let entry = self.source.find(parent)?;
-            let node = self.source.entry(entry).node;
-            return (node != NONE).then_some(Place { entry, node });
+            let block = self.source.find(parent, self.store)?;
+            return self.store.blocks[block].is_placed().then(|| Place {
+                block,
+                chain: self.source.chain(block, self.store),
+                has_text: true,
+            });
         }
         // An adapter known by its number only gets a scope that no request has.
         let number = stored
@@ -167,22 +200,102 @@ impl Apply<'_> {
             .filter(|_| stored.lora_name.is_none())
             .map(|id| format!("\0{id}"));
         let adapter = stored.lora_name.or(number.as_deref()).unwrap_or_default();
-        let scope = self.model.scope(
-            adapter,
-            salt.unwrap_or_default(),
-            self.seed,
-            self.has_token_space,
-        );
-        let node = self.forest.root(scope);
-        Some(Place { entry: NONE, node })
+        let scope: RootScope = self
+            .model
+            .scope(adapter, salt.unwrap_or_default(), self.store.seed);
+        self.store.lift.start(scope.text);
+        Some(Place {
+            block: NONE,
+            chain: TokenChain::new(scope.tokens),
+            has_text: true,
+        })
     }
 
-    fn count(&mut self, id: u32, copies: Copies) {
-        if self.source.count(id, copies) > 0 {
+    /// The block with this label, and whether its content has just become known. `None` where it contradicts what the label stands for.
+    fn find_or_place(
+        &mut self,
+        hash: EngineHash,
+        block: &NewBlock<'_>,
+        place: &mut Place,
+    ) -> Option<(u32, bool)> {
+        let (mixed, found) = self.source.look_up(hash, self.store);
+        let seed = self.store.seed;
+        let known = match found {
+            Found::Known(id) => Some(id),
+            Found::Unknown(..) => None,
+        };
+        if let Some(id) = known.filter(|&id| self.store.blocks[id].is_placed()) {
+            let counts = place
+                .chain
+                .extend(block.tokens, block.extra, seed, |_, _| {});
+            let same = counts && self.source.is_chain(id, &place.chain, self.store);
+            return same.then_some((id, false));
+        }
+        let mut rung = if place.block == NONE {
+            NONE
+        } else {
+            self.store.blocks[place.block].rung
+        };
+        let (publishes, rungs) = (self.has_token_space, &mut self.store.rungs);
+        let counts = place
+            .chain
+            .extend(block.tokens, block.extra, seed, |number, hash| {
+                if publishes && is_rung(number) {
+                    rung = rungs.acquire(hash, rung);
+                }
+            });
+        if !counts {
+            return None;
+        }
+        let id = match found {
+            Found::Known(id) => id,
+            Found::Unknown(position, dead) => {
+                self.source
+                    .add(mixed, (position, dead), place.block, self.store)
+            }
+        };
+        self.source.set_chain(id, &place.chain, self.store);
+        let chain = &place.chain;
+        let kept = &mut self.store.blocks[id];
+        kept.rung = if chain.is_opaque { NONE } else { rung };
+        kept.set_reaches(
+            is_rung(chain.chunks()) && chain.tail_len() + block.lookahead_bytes <= SLACK_BYTES,
+        );
+        kept.set_looks_ahead(block.lookahead_bytes > 0);
+        self.lift(id, block.tokens, block.lookahead_bytes, place);
+        self.source.link(id, place.block, self.store);
+        Some((id, true))
+    }
+
+    /// Works out the block's text, where that of the block above is known.
+    pub(super) fn lift(&mut self, id: u32, tokens: &[u32], ahead: usize, place: &mut Place) {
+        let Some(vocabulary) = &self.model.vocabulary else {
+            return;
+        };
+        let Store {
+            seed,
+            blocks,
+            tails,
+            rungs,
+            lift,
+        } = &mut *self.store;
+        place.has_text &= !place.chain.is_opaque;
+        let is_there =
+            place.has_text && (place.block == NONE || lift.go_to(place.block, blocks, tails));
+        if !is_there {
+            return;
+        }
+        let (text, bytes) = lift.extend(id, tokens, vocabulary, ahead, *seed, (rungs, tails));
+        blocks.set_text(id, text);
+        self.model.learn(tokens.len() as u64, bytes);
+    }
+
+    fn count(&mut self, id: u32, copies: Copies, is_placed_now: bool) {
+        if self.source.count(id, copies, self.store) > 0 {
             self.counters.duplicate_stores += 1;
         }
-        self.source.add_copy(id, copies, self.forest);
-        self.source.touch(id, self.now);
+        self.source.add_copy(id, copies, is_placed_now, self.store);
+        self.store.blocks[id].touch(self.now);
         self.outcome.stored += 1;
     }
 
@@ -200,14 +313,24 @@ impl Apply<'_> {
                 return;
             }
         };
+        self.outcome.removed += removed.hashes.len() as u64;
         for &hash in removed.hashes {
-            let is_held = self
-                .source
-                .find(hash)
-                .is_some_and(|id| self.source.remove_copy(id, copies, self.forest));
-            if is_held {
-                self.outcome.removed += 1;
-            } else {
+            self.removals.push(Removal {
+                source: self.id,
+                hash,
+                copies,
+            });
+        }
+    }
+
+    /// Carries out the source's removals that wait.
+    fn settle(&mut self) {
+        if self.removals.is_empty() {
+            return;
+        }
+        let own = self.removals.take_of(self.id);
+        for removal in own {
+            if !self.source.remove(removal.hash, removal.copies, self.store) {
                 self.counters.unknown_removes += 1;
             }
         }

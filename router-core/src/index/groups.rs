@@ -87,6 +87,17 @@ impl Groups {
         }
     }
 
+    /// Whether any group limits credit.
+    pub(super) fn has_limits(&self) -> bool {
+        !self.windows.is_empty() || self.has_unjudged
+    }
+
+    /// Slots of the limiting groups.
+    #[expect(clippy::cast_possible_truncation, reason = "at most fifteen")]
+    pub(super) fn limit_slots(&self) -> core::ops::Range<u8> {
+        0..self.windows.len() as u8
+    }
+
     /// Groups, as bits, that must have the block `depth` blocks before a hit's last one.
     pub(super) fn required(&self, depth: u32) -> u16 {
         let unjudged = u16::from(self.has_unjudged) << UNJUDGED;

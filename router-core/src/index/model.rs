@@ -1,8 +1,14 @@
 //! What the index knows about a model.
 
-use super::forest::{Lifted, RootScope};
-use crate::hash::{Scope, Seed, Space};
+use crate::hash::{ChunkHash, Scope, Seed, Space};
 use crate::text::TokenBytes;
+
+/// Start of the chains of a scope.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RootScope {
+    pub(super) text: ChunkHash,
+    pub(super) tokens: ChunkHash,
+}
 
 #[derive(Debug)]
 pub(super) struct Model {
@@ -11,7 +17,9 @@ pub(super) struct Model {
     pub(super) vocabulary: Option<TokenBytes>,
     /// Scope without adapter and salt, once it was needed.
     base: Option<RootScope>,
-    lifted: Lifted,
+    /// Tokens and bytes of text of the blocks whose text was worked out.
+    lifted_tokens: u64,
+    lifted_bytes: u64,
 }
 
 impl Model {
@@ -21,17 +29,12 @@ impl Model {
             revision,
             vocabulary,
             base: None,
-            lifted: Lifted::default(),
+            lifted_tokens: 0,
+            lifted_bytes: 0,
         }
     }
 
-    pub(super) fn scope(
-        &mut self,
-        adapter: &str,
-        salt: &str,
-        seed: Seed,
-        has_token_space: bool,
-    ) -> RootScope {
+    pub(super) fn scope(&mut self, adapter: &str, salt: &str, seed: Seed) -> RootScope {
         let is_base = adapter.is_empty() && salt.is_empty();
         if let (true, Some(base)) = (is_base, self.base) {
             return base;
@@ -48,7 +51,7 @@ impl Model {
         };
         let scope = RootScope {
             text: of(Space::Text),
-            ids: has_token_space.then(|| of(Space::Token)),
+            tokens: of(Space::Token),
         };
         if is_base {
             self.base = Some(scope);
@@ -56,12 +59,12 @@ impl Model {
         scope
     }
 
-    pub(super) fn learn(&mut self, lifted: Lifted) {
-        self.lifted.tokens += lifted.tokens;
-        self.lifted.bytes += lifted.bytes;
+    pub(super) fn learn(&mut self, tokens: u64, bytes: u64) {
+        self.lifted_tokens += tokens;
+        self.lifted_bytes += bytes;
     }
 
     pub(super) fn bytes_per_token(&self) -> Option<f64> {
-        (self.lifted.tokens > 0).then(|| self.lifted.bytes as f64 / self.lifted.tokens as f64)
+        (self.lifted_tokens > 0).then(|| self.lifted_bytes as f64 / self.lifted_tokens as f64)
     }
 }

@@ -1,17 +1,17 @@
 //! Rungs: what is published.
 //!
 //! ```text
-//!  hash ─► Rung { prev, refs, holders: holder → live blocks, depths: tokens → live blocks }
-//!                  │
-//!                  └► the next shallower rung of the same text
+//!  hash ─► Rung { hash 8, prev 4, refs and flags 4, holders 8: holder → live blocks, depths 8: tokens → live blocks }
+//!                          │
+//!                          └► the next shallower rung of the same text
 //! ```
 //!
 //! A rung is kept as long as a node or a speculation refers to it, and published while a live block covers it or a speculation credits it.
 //! Its holders and its token depth are counted, so both are functions of what is live and not of the order in which it came.
 //! Speculative credit is counted apart.
 
-use super::arena::{Arena, NONE};
-use super::counts::Counts;
+use super::counts::{Counts, Lists};
+use super::slab::{NONE, Slab};
 use super::{Changes, RungChange};
 use crate::endpoint::HolderId;
 use hashbrown::{HashMap, HashTable};
@@ -20,12 +20,54 @@ use hashbrown::{HashMap, HashTable};
 struct Rung {
     hash: u64,
     prev: u32,
-    refs: u32,
+    /// References, and the flags below.
+    state: u32,
     holders: Counts,
     depths: Counts,
-    dirty: bool,
-    published: bool,
-    speculated: bool,
+}
+
+const DIRTY: u32 = 1 << 31;
+const PUBLISHED: u32 = 1 << 30;
+const SPECULATED: u32 = 1 << 29;
+const REFS: u32 = SPECULATED - 1;
+
+impl Rung {
+    fn has(&self, flag: u32) -> bool {
+        self.state & flag != 0
+    }
+
+    fn refs(&self) -> u32 {
+        self.state & REFS
+    }
+
+    /// Sets a flag; whether it was clear.
+    fn set(&mut self, flag: u32) -> bool {
+        let was_clear = !self.has(flag);
+        self.state |= flag;
+        was_clear
+    }
+
+    /// Clears a flag; whether it was set.
+    fn clear(&mut self, flag: u32) -> bool {
+        let was_set = self.has(flag);
+        self.state &= !flag;
+        was_set
+    }
+}
+
+/// What a change of one block means for a rung.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Change {
+    /// Holder that the block counts for now.
+    pub(super) gained: Option<HolderId>,
+    /// Holder that it no longer counts for.
+    pub(super) lost: Option<HolderId>,
+    /// Token depth that it gives from now on.
+    pub(super) depth_given: Option<u32>,
+    /// Token depth that it no longer gives.
+    pub(super) depth_taken: Option<u32>,
+    /// Whether it no longer refers to the rung.
+    pub(super) is_released: bool,
 }
 
 /// Speculative credit of one rung.
@@ -37,122 +79,112 @@ struct Speculated {
 
 #[derive(Debug, Default)]
 pub(super) struct Rungs {
-    arena: Arena<Rung>,
+    slots: Slab<Rung>,
     by_hash: HashTable<u32>,
     dirty: Vec<u32>,
     speculated: HashMap<u32, Speculated>,
     /// Holders that events newly put on rungs with speculative credit.
     confirmed: Vec<(u32, HolderId)>,
-    /// Keys in all counts beyond those kept in place, about.
-    listed: usize,
+    lists: Lists,
 }
 
 impl Rungs {
     /// Number of rungs kept.
     pub(super) fn len(&self) -> usize {
-        self.arena.len()
+        self.slots.len()
     }
 
     /// Bytes in use, about.
     pub(super) fn bytes(&self) -> usize {
         const PER_RUNG: usize = size_of::<Rung>() + 8;
         const PER_SPECULATED: usize = size_of::<(u32, Speculated)>() + 8;
-        self.arena.len() * PER_RUNG + self.listed * 8 + self.speculated.len() * PER_SPECULATED
-    }
-
-    /// The next shallower rung of the same text, or `NONE`.
-    pub(super) fn prev(&self, id: u32) -> u32 {
-        self.arena[id].prev
+        self.slots.len() * PER_RUNG + self.lists.bytes() + self.speculated.len() * PER_SPECULATED
     }
 
     /// Finds or makes the rung of `hash` and refers to it; `prev` is the next shallower one of the same text.
     pub(super) fn acquire(&mut self, hash: u64, prev: u32) -> u32 {
         let id = self.find_or_insert(hash);
-        let rung = &mut self.arena[id];
-        if rung.refs == 0 {
+        let rung = &mut self.slots[id];
+        if rung.refs() == 0 {
             rung.prev = prev;
         }
-        rung.refs += 1;
+        rung.state += 1;
         id
     }
 
-    /// Gives a reference back.
-    pub(super) fn release(&mut self, id: u32) {
-        let rung = &mut self.arena[id];
-        rung.refs -= 1;
-        if rung.refs == 0 {
-            self.mark(id);
-        }
-    }
-
     fn find_or_insert(&mut self, hash: u64) -> u32 {
-        if let Some(&id) = self.by_hash.find(hash, |&id| self.arena[id].hash == hash) {
+        if let Some(&id) = self.by_hash.find(hash, |&id| self.slots[id].hash == hash) {
             return id;
         }
-        let id = self.arena.insert(Rung {
+        let id = self.slots.insert(Rung {
             hash,
             prev: NONE,
-            refs: 0,
-            holders: Counts::Empty,
-            depths: Counts::Empty,
-            dirty: false,
-            published: false,
-            speculated: false,
+            state: 0,
+            holders: Counts::default(),
+            depths: Counts::default(),
         });
         self.by_hash
-            .insert_unique(hash, id, |&id| self.arena[id].hash);
+            .insert_unique(hash, id, |&id| self.slots[id].hash);
         id
     }
 
     fn mark(&mut self, id: u32) {
-        let rung = &mut self.arena[id];
-        if !rung.dirty {
-            rung.dirty = true;
+        if self.slots[id].set(DIRTY) {
             self.dirty.push(id);
         }
     }
 
-    /// One more live block of `holder` covers the rung.
-    pub(super) fn cover(&mut self, id: u32, holder: HolderId) {
-        let rung = &mut self.arena[id];
-        if rung.holders.add(holder.0) {
-            if rung.speculated {
+    /// Takes over what a change of one block means for the rung, and gives the rung before.
+    pub(super) fn change(&mut self, id: u32, change: &Change) -> u32 {
+        let Self { slots, lists, .. } = self;
+        let rung = &mut slots[id];
+        let mut is_new = false;
+        let mut is_confirmed = false;
+        if let Some(holder) = change.gained
+            && rung.holders.add(holder.0, lists)
+        {
+            is_new = true;
+            is_confirmed = rung.has(SPECULATED);
+        }
+        if let Some(holder) = change.lost {
+            is_new |= rung.holders.remove(holder.0, lists);
+        }
+        if let Some(tokens) = change.depth_given {
+            let before = rung.depths.max(lists);
+            is_new |= rung.depths.add(tokens, lists) && before.is_none_or(|before| before < tokens);
+        }
+        if let Some(tokens) = change.depth_taken {
+            is_new |= rung.depths.remove(tokens, lists)
+                && rung.depths.max(lists).is_none_or(|left| left < tokens);
+        }
+        if change.is_released {
+            rung.state -= 1;
+            is_new |= rung.refs() == 0;
+        }
+        let prev = rung.prev;
+        if is_new && rung.set(DIRTY) {
+            self.dirty.push(id);
+        }
+        if let (true, Some(holder)) = (is_confirmed, change.gained) {
+            self.confirmed.push((id, holder));
+        }
+        prev
+    }
+
+    /// `blocks` more live blocks count for `holder` at the rung.
+    pub(super) fn cover(&mut self, id: u32, holder: HolderId, blocks: u32) {
+        let rung = &mut self.slots[id];
+        if rung.holders.add_many(holder.0, blocks, &mut self.lists) {
+            if rung.has(SPECULATED) {
                 self.confirmed.push((id, holder));
             }
-            self.listed += 1;
             self.mark(id);
         }
     }
 
-    /// One live block of `holder` less covers the rung.
-    pub(super) fn uncover(&mut self, id: u32, holder: HolderId) {
-        if self.arena[id].holders.remove(holder.0) {
-            self.listed -= 1;
-            self.mark(id);
-        }
-    }
-
-    /// One more live block gives the rung a token depth of `tokens`.
-    pub(super) fn add_depth(&mut self, id: u32, tokens: u32) {
-        let depths = &mut self.arena[id].depths;
-        let before = depths.max();
-        if depths.add(tokens) {
-            self.listed += 1;
-            if before.is_none_or(|before| before < tokens) {
-                self.mark(id);
-            }
-        }
-    }
-
-    /// One live block less gives the rung a token depth of `tokens`.
-    pub(super) fn remove_depth(&mut self, id: u32, tokens: u32) {
-        let depths = &mut self.arena[id].depths;
-        if depths.remove(tokens) {
-            self.listed -= 1;
-            if depths.max().is_none_or(|left| left < tokens) {
-                self.mark(id);
-            }
-        }
+    /// Reads a rung that will be changed, so that the misses of several overlap.
+    pub(super) fn touch(&self, id: u32) -> u32 {
+        self.slots[id].state
     }
 
     /// Rungs with speculative credit and holders that events have put on them since the last call.
@@ -162,17 +194,16 @@ impl Rungs {
 
     /// Whether a live block of `holder` covers the rung.
     pub(super) fn is_covered(&self, id: u32, holder: HolderId) -> bool {
-        self.arena[id].holders.contains(holder.0)
+        self.slots[id].holders.contains(holder.0, &self.lists)
     }
 
     /// Credits `holder` speculatively with `tokens` at the rung of `hash`, and returns the rung.
     pub(super) fn speculate(&mut self, hash: u64, holder: HolderId, tokens: u32) -> u32 {
         let id = self.find_or_insert(hash);
         let credit = self.speculated.entry(id).or_default();
-        let holder_new = credit.holders.add(holder.0);
-        let depth_new = credit.depths.add(tokens);
-        self.listed += usize::from(holder_new) + usize::from(depth_new);
-        self.arena[id].speculated = true;
+        credit.holders.add(holder.0, &mut self.lists);
+        credit.depths.add(tokens, &mut self.lists);
+        self.slots[id].set(SPECULATED);
         self.mark(id);
         id
     }
@@ -182,12 +213,11 @@ impl Rungs {
         let Some(credit) = self.speculated.get_mut(&id) else {
             return;
         };
-        let holder_gone = credit.holders.remove(holder.0);
-        let depth_gone = credit.depths.remove(tokens);
-        self.listed -= usize::from(holder_gone) + usize::from(depth_gone);
+        credit.holders.remove(holder.0, &mut self.lists);
+        credit.depths.remove(tokens, &mut self.lists);
         if credit.holders.is_empty() {
             self.speculated.remove(&id);
-            self.arena[id].speculated = false;
+            self.slots[id].clear(SPECULATED);
         }
         self.mark(id);
     }
@@ -197,22 +227,22 @@ impl Rungs {
         let mut changes = Changes::default();
         for id in core::mem::take(&mut self.dirty) {
             let change = self.publishable(id);
-            let rung = &mut self.arena[id];
-            rung.dirty = false;
+            let rung = &mut self.slots[id];
+            rung.clear(DIRTY);
             if let Some(change) = change {
-                rung.published = true;
+                rung.set(PUBLISHED);
                 changes.upserts.push(change);
                 continue;
             }
-            if core::mem::take(&mut rung.published) {
+            if rung.clear(PUBLISHED) {
                 changes.removes.push(rung.hash);
             }
-            if rung.refs == 0 {
+            if rung.refs() == 0 {
                 let hash = rung.hash;
                 if let Ok(entry) = self.by_hash.find_entry(hash, |&other| other == id) {
                     entry.remove();
                 }
-                self.arena.free(id);
+                self.slots.free(id);
             }
         }
         changes
@@ -224,8 +254,8 @@ impl Rungs {
     }
 
     fn publishable(&self, id: u32) -> Option<RungChange> {
-        let rung = &self.arena[id];
-        let credit = if rung.speculated {
+        let rung = &self.slots[id];
+        let credit = if rung.has(SPECULATED) {
             self.speculated.get(&id)
         } else {
             None
@@ -233,11 +263,11 @@ impl Rungs {
         // Live state says how deep the rung is; a speculation only where nothing is live.
         let token_depth = rung
             .depths
-            .max()
-            .or_else(|| credit.and_then(|credit| credit.depths.max()))?;
-        let mut holders: Vec<HolderId> = rung.holders.keys().map(HolderId).collect();
+            .max(&self.lists)
+            .or_else(|| credit.and_then(|credit| credit.depths.max(&self.lists)))?;
+        let mut holders: Vec<HolderId> = rung.holders.keys(&self.lists).map(HolderId).collect();
         if let Some(credit) = credit {
-            holders.extend(credit.holders.keys().map(HolderId));
+            holders.extend(credit.holders.keys(&self.lists).map(HolderId));
             holders.sort_unstable();
             holders.dedup();
         }

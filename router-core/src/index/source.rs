@@ -1,42 +1,30 @@
 //! What one source holds.
 //!
 //! ```text
-//!  engine hash ─► Entry ── parent ──► Entry ...      one tree per prompt start
-//!                   │ node                            content, shared between sources
-//!                   │ counts[tier]                    copies in the main (full attention) group
-//!                   │ limits                          bit per limiting group: a copy is there
-//!                   └ level, credited                 what follows from them
+//!  engine hash ─► Labels ─► block ── parent ──► block ...   one tree per prompt start
+//!                             │ chain, depth                 content
+//!                             │ copies per tier              in the main (full attention) group
+//!                             │ limits                       bit per limiting group: a copy is there
+//!                             └ level, credited              what follows from them
 //! ```
 //!
 //! A block's *level* is the slowest tier on its path: the block's own fastest tier, or its parent's level if that is slower. It has none
 //! unless the block and all its ancestors are there. A block counts for the holder of its level, and for no other, if besides every
 //! limiting group (sliding windows and the like) has the last blocks of its window.
+//!
+//! A block without copies and children is forgotten at once. Where that is noticed on the way from another block, its label stays for a
+//! while and counts as absent; labels of that kind are swept out when there are many.
 
-use super::arena::{Arena, NONE};
-use super::forest::Forest;
+use super::blocks::{Block, MANY_COPIES, NO_LEVEL, OpenPages};
+use super::branches::Branches;
+use super::chain::TokenChain;
 use super::groups::Groups;
+use super::labels::{Labels, Mixed, Position};
+use super::slab::NONE;
+use super::store::{Store, Turn};
 use crate::endpoint::{HolderId, Tier};
 use crate::event::EngineHash;
-use hashbrown::{HashMap, HashTable};
-
-/// No tier.
-const NO_LEVEL: u8 = u8::MAX;
-
-#[derive(Debug)]
-pub(super) struct Entry {
-    hash: EngineHash,
-    /// Content, or `NONE` while only the hash is known.
-    pub(super) node: u32,
-    parent: u32,
-    first_child: u32,
-    next_sibling: u32,
-    prev_sibling: u32,
-    pub(super) touched: u32,
-    counts: [u16; 3],
-    limits: u16,
-    level: u8,
-    credited: u8,
-}
+use hashbrown::HashMap;
 
 /// Which copies a count is over.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,309 +35,472 @@ pub(super) enum Copies {
     Limit { slot: u8, tier: Tier },
 }
 
+/// Slot of the main group in the table of counts.
+const MAIN_SLOT: u8 = u8::MAX;
+
 /// One (endpoint, rank): its blocks by engine hash, and how many copies of each there are.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) holders: [HolderId; 3],
     pub(super) groups: Groups,
     pub(super) is_partial: bool,
-    entries: Arena<Entry>,
-    by_hash: HashTable<u32>,
-    limit_counts: HashMap<(u32, u8, Tier), u32>,
+    number: u32,
+    labels: Labels,
+    /// Labels of blocks that were forgotten.
+    dead: usize,
+    open: OpenPages,
+    branches: Branches,
+    /// Copies in limiting groups, and in the main group where there are many.
+    counts: HashMap<(u32, u8, Tier), u32>,
+    /// Token ids after the last chunk, of blocks that don't end with one: length and place in the tails.
+    tails: HashMap<u32, (u8, u32)>,
 }
 
-/// Engine hashes are opaque, so they are mixed before they pick a slot.
-fn slot_hash(hash: EngineHash) -> u64 {
-    let mixed = hash.0.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-    mixed ^ (mixed >> 32)
+/// Where a label was looked for.
+pub(super) enum Found {
+    Known(u32),
+    /// Nothing is known of the label; it is there if it has a number.
+    Unknown(Position, Option<u32>),
 }
 
 impl Source {
-    pub(super) fn new(holders: [HolderId; 3]) -> Self {
+    /// A source without blocks. `number` tells sources apart; `key` is secret.
+    pub(super) fn new(holders: [HolderId; 3], number: u32, key: u64) -> Self {
         Self {
             holders,
             groups: Groups::default(),
             is_partial: false,
-            entries: Arena::default(),
-            by_hash: HashTable::new(),
-            limit_counts: HashMap::new(),
+            number,
+            labels: Labels::new(key),
+            dead: 0,
+            open: OpenPages::default(),
+            branches: Branches::default(),
+            counts: HashMap::new(),
+            tails: HashMap::new(),
         }
     }
 
     /// Blocks known, live or not.
     pub(super) fn len(&self) -> usize {
-        self.by_hash.len()
+        self.labels.len() - self.dead
     }
 
-    /// Bytes in use, about.
+    /// Bytes of what only this source uses, about.
     pub(super) fn bytes(&self) -> usize {
-        self.by_hash.len() * (size_of::<Entry>() + 8) + self.limit_counts.len() * 24
+        const PER_COUNT: usize = size_of::<((u32, u8, Tier), u32)>() + 8;
+        const PER_TAIL: usize = size_of::<(u32, (u8, u32))>() + 8;
+        self.labels.bytes()
+            + self.open.bytes()
+            + self.branches.bytes()
+            + self.counts.len() * PER_COUNT
+            + self.tails.len() * PER_TAIL
     }
 
-    pub(super) fn entry(&self, id: u32) -> &Entry {
-        &self.entries[id]
+    /// Reads where labels will be looked for. See [`Labels::touch`].
+    pub(super) fn touch_labels(&self, hashes: &[EngineHash]) -> u32 {
+        let touch = |sum: u32, &hash: &EngineHash| sum.wrapping_add(self.labels.touch(hash));
+        hashes.iter().fold(0, touch)
     }
 
-    pub(super) fn find(&self, hash: EngineHash) -> Option<u32> {
-        self.by_hash
-            .find(slot_hash(hash), |&id| self.entries[id].hash == hash)
-            .copied()
+    pub(super) fn touch_label(&self, hash: EngineHash) -> u32 {
+        self.labels.touch(hash)
     }
 
-    /// Finds or makes the entry of a hash.
-    pub(super) fn find_or_insert(&mut self, hash: EngineHash) -> u32 {
-        if let Some(id) = self.find(hash) {
+    /// Block of a label, which may be forgotten.
+    pub(super) fn find_label(&self, hash: EngineHash) -> Option<u32> {
+        self.labels
+            .find(self.labels.mix(hash))
+            .ok()
+            .map(|(_, id)| id)
+    }
+
+    pub(super) fn find(&self, hash: EngineHash, store: &Store) -> Option<u32> {
+        let (_, id) = self.labels.find(self.labels.mix(hash)).ok()?;
+        store.blocks[id].is_in_use().then_some(id)
+    }
+
+    pub(super) fn look_up(&self, hash: EngineHash, store: &Store) -> (Mixed, Found) {
+        let mixed = self.labels.mix(hash);
+        let found = match self.labels.find(mixed) {
+            Ok((_, id)) if store.blocks[id].is_in_use() => Found::Known(id),
+            Ok((position, id)) => Found::Unknown(position, Some(id)),
+            Err(position) => Found::Unknown(position, None),
+        };
+        (mixed, found)
+    }
+
+    /// Makes the block of a label of which nothing is known, close to its parent.
+    pub(super) fn add(
+        &mut self,
+        mixed: Mixed,
+        (position, dead): (Position, Option<u32>),
+        parent: u32,
+        store: &mut Store,
+    ) -> u32 {
+        if let Some(id) = dead {
+            self.dead -= 1;
+            store.blocks.revive();
+            store.blocks.write(id, Block::UNKNOWN);
             return id;
         }
-        let id = self.entries.insert(Entry {
-            hash,
-            node: NONE,
-            parent: NONE,
-            first_child: NONE,
-            next_sibling: NONE,
-            prev_sibling: NONE,
-            touched: 0,
-            counts: [0; 3],
-            limits: 0,
-            level: NO_LEVEL,
-            credited: NO_LEVEL,
-        });
-        self.by_hash
-            .insert_unique(slot_hash(hash), id, |&id| slot_hash(self.entries[id].hash));
+        self.add_written((mixed, position), Block::UNKNOWN, parent, store)
+    }
+
+    /// Makes `block` of a label that is not there, close to its parent.
+    #[inline]
+    pub(super) fn add_written(
+        &mut self,
+        (mixed, position): (Mixed, Position),
+        block: Block,
+        parent: u32,
+        store: &mut Store,
+    ) -> u32 {
+        let id = store.blocks.allocate(parent, &mut self.open, self.number);
+        store.blocks.write(id, block);
+        self.labels.insert(position, mixed, id);
         id
     }
 
-    pub(super) fn touch(&mut self, id: u32, now: u32) {
-        self.entries[id].touched = now;
-    }
-
-    /// Gives an entry without content its node and its place under `parent` (`NONE` for the first block of a prompt).
-    pub(super) fn place(&mut self, id: u32, parent: u32, node: u32, forest: &mut Forest) {
-        forest.acquire(node);
-        let entry = &mut self.entries[id];
-        entry.node = node;
-        entry.parent = parent;
-        if parent != NONE {
-            let first = core::mem::replace(&mut self.entries[parent].first_child, id);
-            self.entries[id].next_sibling = first;
-            if first != NONE {
-                self.entries[first].prev_sibling = id;
+    pub(super) fn find_or_add(&mut self, hash: EngineHash, store: &mut Store) -> u32 {
+        match self.look_up(hash, store) {
+            (_, Found::Known(id)) => id,
+            (mixed, Found::Unknown(position, dead)) => {
+                self.add(mixed, (position, dead), NONE, store)
             }
         }
+    }
+
+    /// Hangs a block under its parent (`NONE` for the first block of a prompt).
+    pub(super) fn link(&mut self, id: u32, parent: u32, store: &mut Store) {
+        store.blocks[id].parent = parent;
+        if parent != NONE && parent + 1 != id {
+            self.branches.insert(parent, id);
+            store.blocks[parent].set_branches(true);
+        }
+    }
+
+    fn unlink(&mut self, id: u32, store: &mut Store) {
+        let parent = store.blocks[id].parent;
+        if parent != NONE && parent + 1 != id && self.branches.remove(parent, id) {
+            store.blocks[parent].set_branches(false);
+        }
+    }
+
+    /// Whether no other block hangs below.
+    pub(super) fn is_leaf(id: u32, store: &Store) -> bool {
+        !store.blocks[id].has_branches() && store.blocks.next_child(id).is_none()
+    }
+
+    fn is_unused(id: u32, store: &Store) -> bool {
+        !store.blocks[id].has_copies() && store.blocks.limits(id) == 0 && Self::is_leaf(id, store)
+    }
+
+    /// Where a placed block's token ids end.
+    pub(super) fn chain(&self, id: u32, store: &Store) -> TokenChain {
+        let block = &store.blocks[id];
+        let mut chain = TokenChain::at(block.chain, block.depth, block.is_opaque());
+        if chain.tail_len() > 0
+            && let Some(&(len, at)) = self.tails.get(&id)
+        {
+            store.tails.read(usize::from(len), at, chain.tail_mut());
+        }
+        chain
+    }
+
+    /// Whether the block is the one whose token ids end there.
+    pub(super) fn is_chain(&self, id: u32, chain: &TokenChain, store: &Store) -> bool {
+        let block = &store.blocks[id];
+        (block.chain, block.depth, block.is_opaque()) == (chain.hash, chain.depth, chain.is_opaque)
+            && (chain.tail_len() == 0 || self.chain(id, store).tail() == chain.tail())
+    }
+
+    /// Keeps the end of a block's token ids.
+    pub(super) fn set_chain(&mut self, id: u32, chain: &TokenChain, store: &mut Store) {
+        let block = &mut store.blocks[id];
+        block.chain = chain.hash;
+        block.depth = chain.depth;
+        block.set_opaque(chain.is_opaque);
+        block.set_placed();
+        self.keep_tail(id, chain, store);
+    }
+
+    /// Keeps the token ids after a chain's last chunk.
+    pub(super) fn keep_tail(&mut self, id: u32, chain: &TokenChain, store: &mut Store) {
+        let tail = chain.tail();
+        if tail.is_empty() {
+            return;
+        }
+        // Shorter than a chunk.
+        let len = u8::try_from(tail.len()).unwrap_or_default();
+        self.tails.insert(id, (len, store.tails.insert(tail)));
     }
 
     /// Copies counted.
-    pub(super) fn count(&self, id: u32, copies: Copies) -> u32 {
-        match copies {
-            Copies::Main(tier) => self.entries[id]
-                .counts
-                .get(tier as usize)
-                .map_or(0, |&count| u32::from(count)),
-            Copies::Limit { slot, tier } => self
-                .limit_counts
-                .get(&(id, slot, tier))
-                .copied()
-                .unwrap_or(0),
-        }
+    pub(super) fn count(&self, id: u32, copies: Copies, store: &Store) -> u32 {
+        let key = match copies {
+            Copies::Main(tier) => match store.blocks[id].copies(tier) {
+                MANY_COPIES => (id, MAIN_SLOT, tier),
+                few => return few,
+            },
+            Copies::Limit { slot, tier } => (id, slot, tier),
+        };
+        self.counts.get(&key).copied().unwrap_or(0)
     }
 
-    /// Counts one copy more.
-    pub(super) fn add_copy(&mut self, id: u32, copies: Copies, forest: &mut Forest) {
-        match copies {
-            Copies::Main(tier) => {
-                if let Some(count) = self.entries[id].counts.get_mut(tier as usize) {
-                    *count = count.saturating_add(1);
-                }
-                self.refresh(id, 0, forest);
-            }
-            Copies::Limit { slot, tier } => {
-                *self.limit_counts.entry((id, slot, tier)).or_default() += 1;
-                self.entries[id].limits |= 1 << slot;
-                self.refresh(id, self.groups.reach(), forest);
-            }
+    /// Sets how many copies of a tier of the main group there are.
+    fn set_main_count(&mut self, id: u32, tier: Tier, count: u32, store: &mut Store) {
+        let key = (id, MAIN_SLOT, tier);
+        if count >= MANY_COPIES {
+            self.counts.insert(key, count);
+        } else if store.blocks[id].copies(tier) == MANY_COPIES {
+            self.counts.remove(&key);
         }
+        store.blocks[id].set_copies(tier, count.min(MANY_COPIES));
     }
 
-    /// Counts one copy less and forgets the entry if nothing is left of it; false if there was none.
-    pub(super) fn remove_copy(&mut self, id: u32, copies: Copies, forest: &mut Forest) -> bool {
+    /// Counts one copy more. `is_placed_now` says that the block's content has just become known.
+    pub(super) fn add_copy(
+        &mut self,
+        id: u32,
+        copies: Copies,
+        is_placed_now: bool,
+        store: &mut Store,
+    ) {
+        let count = self.count(id, copies, store).saturating_add(1);
         match copies {
             Copies::Main(tier) => {
-                let Some(count @ 1..) = self.entries[id].counts.get_mut(tier as usize) else {
-                    return false;
-                };
-                *count -= 1;
-                if *count == 0 {
-                    self.refresh(id, 0, forest);
+                self.set_main_count(id, tier, count, store);
+                if count == 1 || is_placed_now {
+                    self.refresh(id, 0, store);
                 }
             }
             Copies::Limit { slot, tier } => {
-                let Some(count) = self.limit_counts.get_mut(&(id, slot, tier)) else {
-                    return false;
-                };
-                *count -= 1;
-                if *count == 0 {
-                    self.limit_counts.remove(&(id, slot, tier));
-                    if Tier::ALL
-                        .iter()
-                        .all(|&tier| !self.limit_counts.contains_key(&(id, slot, tier)))
-                    {
-                        self.entries[id].limits &= !(1 << slot);
-                        self.refresh(id, self.groups.reach(), forest);
-                    }
-                }
+                self.counts.insert((id, slot, tier), count);
+                let limits = store.blocks.limits(id);
+                store.blocks.set_limits(id, limits | 1 << slot);
+                self.refresh(id, self.groups.reach(), store);
             }
         }
-        self.forget_unused(id, forest);
+    }
+
+    /// Counts one copy of a label's block less and forgets the block if nothing is left of it; false if there was none.
+    pub(super) fn remove(&mut self, hash: EngineHash, copies: Copies, store: &mut Store) -> bool {
+        let Ok((position, id)) = self.labels.find(self.labels.mix(hash)) else {
+            return false;
+        };
+        if !store.blocks[id].is_in_use() || !self.remove_copy(id, copies, store) {
+            return false;
+        }
+        self.forget_unused(id, Some(position), store);
         true
     }
 
-    /// Drops all copies of an entry that has no children.
-    pub(super) fn evict(&mut self, id: u32, forest: &mut Forest) -> u32 {
-        let parent = self.entries[id].parent;
-        self.entries[id].counts = [0; 3];
-        if self.entries[id].limits != 0 {
-            self.entries[id].limits = 0;
-            self.limit_counts.retain(|key, _| key.0 != id);
+    fn remove_copy(&mut self, id: u32, copies: Copies, store: &mut Store) -> bool {
+        let Some(count) = self.count(id, copies, store).checked_sub(1) else {
+            return false;
+        };
+        match copies {
+            Copies::Main(tier) => {
+                self.set_main_count(id, tier, count, store);
+                // What is not needed any more will be given up as a whole.
+                if count == 0 && !Self::is_unused(id, store) {
+                    self.refresh(id, 0, store);
+                }
+            }
+            Copies::Limit { slot, tier } => {
+                if count > 0 {
+                    self.counts.insert((id, slot, tier), count);
+                    return true;
+                }
+                self.counts.remove(&(id, slot, tier));
+                let is_elsewhere = |tier| self.counts.contains_key(&(id, slot, tier));
+                if !Tier::ALL.into_iter().any(is_elsewhere) {
+                    let limits = store.blocks.limits(id);
+                    store.blocks.set_limits(id, limits & !(1 << slot));
+                    self.refresh(id, self.groups.reach(), store);
+                }
+            }
         }
-        self.refresh(id, 0, forest);
-        self.forget_unused(id, forest);
-        self.is_partial = true;
-        parent
+        true
     }
 
-    /// Forgets an entry without copies and children, and then its ancestors likewise.
-    pub(super) fn forget_unused(&mut self, id: u32, forest: &mut Forest) {
+    /// Drops all copies of a block that has no children. Gives the ancestor that is still there.
+    pub(super) fn evict(&mut self, id: u32, store: &mut Store) -> u32 {
+        for tier in Tier::ALL {
+            self.set_main_count(id, tier, 0, store);
+        }
+        if store.blocks.limits(id) != 0 {
+            store.blocks.set_limits(id, 0);
+            let slots = self.groups.limit_slots();
+            for (slot, tier) in slots.flat_map(|slot| Tier::ALL.map(|tier| (slot, tier))) {
+                self.counts.remove(&(id, slot, tier));
+            }
+        }
+        self.is_partial = true;
+        self.forget_unused(id, None, store)
+    }
+
+    /// Forgets a block without copies and children, and then its ancestors likewise. `label` is where its label is, if that is known.
+    /// Gives the first one that is still needed.
+    fn forget_unused(&mut self, id: u32, label: Option<Position>, store: &mut Store) -> u32 {
+        let mut label = label;
         let mut at = id;
         while at != NONE {
-            let entry = &self.entries[at];
-            if entry.counts != [0; 3] || entry.limits != 0 || entry.first_child != NONE {
-                return;
+            let block = store.blocks[at];
+            if !Self::is_unused(at, store) {
+                break;
             }
-            let (hash, node, parent) = (entry.hash, entry.node, entry.parent);
-            self.unlink(at);
-            if let Ok(slot) = self
-                .by_hash
-                .find_entry(slot_hash(hash), |&other| other == at)
-            {
-                slot.remove();
+            if block.is_placed() {
+                self.give_up(at, store);
+                self.unlink(at, store);
+                self.drop_tail(at, store);
             }
-            self.entries.free(at);
-            if node != NONE {
-                forest.release(node);
+            store.blocks.kill(at);
+            if let Some(position) = label.take() {
+                self.labels.remove(position);
+                store.blocks.free(at, &mut self.open);
+            } else {
+                self.dead += 1;
             }
-            at = parent;
+            at = block.parent;
+        }
+        at
+    }
+
+    fn drop_tail(&mut self, id: u32, store: &mut Store) {
+        if !self.tails.is_empty()
+            && let Some((len, at)) = self.tails.remove(&id)
+        {
+            store.tails.free(usize::from(len), at);
         }
     }
 
-    fn unlink(&mut self, id: u32) {
-        let entry = &self.entries[id];
-        let (parent, prev, next) = (entry.parent, entry.prev_sibling, entry.next_sibling);
-        if prev != NONE {
-            self.entries[prev].next_sibling = next;
-        } else if parent != NONE {
-            self.entries[parent].first_child = next;
+    /// Gives back what forgotten blocks still take, if it is much or `now`.
+    pub(super) fn sweep(&mut self, now: bool, store: &mut Store) {
+        if self.dead == 0 || (!now && self.dead <= 64 + self.labels.len() / 8) {
+            return;
         }
-        if next != NONE {
-            self.entries[next].prev_sibling = prev;
-        }
+        let open = &mut self.open;
+        self.labels.retain(|id| {
+            let is_in_use = store.blocks[id].is_in_use();
+            if !is_in_use {
+                store.blocks.free(id, open);
+            }
+            is_in_use
+        });
+        self.dead = 0;
     }
 
     /// Forgets everything.
-    pub(super) fn clear(&mut self, forest: &mut Forest) {
-        for &id in &self.by_hash {
-            let entry = &self.entries[id];
-            if entry.node == NONE {
-                continue;
+    pub(super) fn clear(&mut self, store: &mut Store) {
+        for id in self.labels.ids() {
+            let block = store.blocks[id];
+            if block.is_in_use() && block.is_placed() {
+                self.give_up(id, store);
             }
-            if let Some(holder) = self.holders.get(usize::from(entry.credited)) {
-                forest.uncover(entry.node, *holder);
-            }
-            if entry.level != NO_LEVEL {
-                forest.remove_live(entry.node);
-            }
-            forest.release(entry.node);
         }
-        self.by_hash.clear();
-        self.entries.clear();
-        self.limit_counts.clear();
+        for &(len, at) in self.tails.values() {
+            store.tails.free(usize::from(len), at);
+        }
+        for id in self.labels.ids() {
+            if store.blocks[id].is_in_use() {
+                store.blocks.set_limits(id, 0);
+                store.blocks.kill(id);
+            }
+            store.blocks.free(id, &mut self.open);
+        }
+        self.labels.clear();
+        self.open = OpenPages::default();
+        self.branches.clear();
+        self.counts = HashMap::new();
+        self.tails = HashMap::new();
+        self.dead = 0;
     }
 
-    /// Works out again what follows from the counts: for `id`, for its descendants while levels change, and for those less than `reach` blocks below it.
-    pub(super) fn refresh(&mut self, id: u32, reach: u32, forest: &mut Forest) {
-        let changed = self.update(id, forest);
-        let first_child = self.entries[id].first_child;
-        if first_child == NONE || (!changed && reach <= 1) {
+    /// Works out again what follows from the copies: for `id`, for its descendants while levels change, and for those less than `reach`
+    /// blocks below it.
+    fn refresh(&mut self, id: u32, reach: u32, store: &mut Store) {
+        let changed = self.update(id, store);
+        if (!changed && reach <= 1) || Self::is_leaf(id, store) {
             return;
         }
-        let mut stack = vec![(first_child, reach.saturating_sub(1))];
-        while let Some((at, reach)) = stack.pop() {
-            if at == NONE {
-                continue;
-            }
-            stack.push((self.entries[at].next_sibling, reach));
-            if self.update(at, forest) || reach > 1 {
-                stack.push((self.entries[at].first_child, reach.saturating_sub(1)));
+        let mut stack = vec![(id, reach)];
+        while let Some((parent, reach)) = stack.pop() {
+            let reach = reach.saturating_sub(1);
+            let next = store.blocks.next_child(parent);
+            let branches = store.blocks[parent]
+                .has_branches()
+                .then(|| self.branches.of(parent));
+            for child in next.into_iter().chain(branches.into_iter().flatten()) {
+                if self.update(child, store) || reach > 1 {
+                    stack.push((child, reach));
+                }
             }
         }
     }
 
     /// Works out everything again, after a group was met for the first time.
-    pub(super) fn refresh_all(&mut self, forest: &mut Forest) {
-        let ids: Vec<u32> = self.by_hash.iter().copied().collect();
-        for id in ids {
-            self.update(id, forest);
+    pub(super) fn refresh_all(&mut self, store: &mut Store) {
+        for id in self.ids(store).collect::<Vec<u32>>() {
+            self.update(id, store);
         }
     }
 
-    /// Works out one entry; whether its level changed.
-    fn update(&mut self, id: u32, forest: &mut Forest) -> bool {
-        let level = self.level(id);
-        let credited = if level != NO_LEVEL && self.has_windows(id) {
+    /// Works out one block; whether its level changed.
+    fn update(&self, id: u32, store: &mut Store) -> bool {
+        let block = store.blocks[id];
+        let level = Self::level_of(&block, store);
+        let credited = if level != NO_LEVEL && self.has_windows(id, store) {
             level
         } else {
             NO_LEVEL
         };
-        let entry = &mut self.entries[id];
-        let node = entry.node;
-        let old_level = core::mem::replace(&mut entry.level, level);
-        let old_credited = core::mem::replace(&mut entry.credited, credited);
-        if (old_level == NO_LEVEL) != (level == NO_LEVEL) {
-            if level == NO_LEVEL {
-                forest.remove_live(node);
-            } else {
-                forest.add_live(node);
-            }
+        let (old_level, old_credited) = (block.level(), block.credited());
+        if (old_level, old_credited) == (level, credited) {
+            return false;
         }
-        if old_credited != credited {
-            if let Some(&holder) = self.holders.get(usize::from(credited)) {
-                forest.cover(node, holder);
-            }
-            if let Some(&holder) = self.holders.get(usize::from(old_credited)) {
-                forest.uncover(node, holder);
-            }
-        }
+        store.blocks[id].set_state(level, credited);
+        let was_live = old_level != NO_LEVEL;
+        let is_live = level != NO_LEVEL;
+        let credit = |credited: u8| self.holders.get(usize::from(credited)).copied();
+        let moves = old_credited != credited;
+        let turn = Turn {
+            is_live: (was_live != is_live).then_some(is_live),
+            gained: credit(credited).filter(|_| moves),
+            lost: credit(old_credited).filter(|_| moves),
+            is_released: false,
+        };
+        store.turn(id, &turn);
         old_level != level
     }
 
-    fn level(&self, id: u32) -> u8 {
-        let entry = &self.entries[id];
-        let own = Tier::ALL
-            .into_iter()
-            .zip(entry.counts)
-            .find(|&(_, count)| count > 0);
-        let (Some((own, _)), true) = (own, entry.node != NONE) else {
-            return NO_LEVEL;
+    /// Takes back all that a block stands for, and all that it refers to.
+    fn give_up(&self, id: u32, store: &mut Store) {
+        let block = store.blocks[id];
+        let turn = Turn {
+            is_live: (block.level() != NO_LEVEL).then_some(false),
+            gained: None,
+            lost: self.holders.get(usize::from(block.credited())).copied(),
+            is_released: true,
         };
-        let above = if entry.parent == NONE {
-            0
-        } else {
-            self.entries[entry.parent].level
-        };
-        above.max(own as u8)
+        store.turn(id, &turn);
     }
 
-    /// Whether every limiting group has the last blocks of its window before the entry's end.
-    fn has_windows(&self, id: u32) -> bool {
+    fn level_of(block: &Block, store: &Store) -> u8 {
+        let (Some(own), true) = (block.fastest(), block.is_placed()) else {
+            return NO_LEVEL;
+        };
+        if block.parent == NONE {
+            return own;
+        }
+        store.blocks[block.parent].level().max(own)
+    }
+
+    /// Whether every limiting group has the last blocks of its window before the block's end.
+    fn has_windows(&self, id: u32, store: &Store) -> bool {
+        if !self.groups.has_limits() {
+            return true;
+        }
         let mut at = id;
         let mut depth = 0;
         while at != NONE {
@@ -357,35 +508,23 @@ impl Source {
             if required == 0 {
                 return true;
             }
-            let entry = &self.entries[at];
-            if entry.limits & required != required {
+            if store.blocks.limits(at) & required != required {
                 return false;
             }
-            at = entry.parent;
+            at = store.blocks[at].parent;
             depth += 1;
         }
         true
     }
 
-    /// Tier of the holder that the entry counts for.
-    pub(super) fn credited(&self, id: u32) -> Option<HolderId> {
-        self.holders
-            .get(usize::from(self.entries[id].credited))
-            .copied()
+    /// Holder that the block counts for.
+    pub(super) fn credited(&self, id: u32, store: &Store) -> Option<HolderId> {
+        let credited = store.blocks[id].credited();
+        self.holders.get(usize::from(credited)).copied()
     }
 
-    /// Whether the number still stands for an entry; numbers are used again when entries are added.
-    pub(super) fn is_known(&self, id: u32) -> bool {
-        self.find(self.entries[id].hash) == Some(id)
-    }
-
-    /// All entries, in no order.
-    pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
-        self.by_hash.iter().copied()
-    }
-
-    /// Whether no other entry hangs below.
-    pub(super) fn is_leaf(&self, id: u32) -> bool {
-        self.entries[id].first_child == NONE
+    /// All blocks, in no order.
+    pub(super) fn ids(&self, store: &Store) -> impl Iterator<Item = u32> {
+        self.labels.ids().filter(|&id| store.blocks[id].is_in_use())
     }
 }

@@ -127,6 +127,17 @@ impl ModelFolder<'_> {
         Ok(variants.0)
     }
 
+    /// The first of [`ModelFolder::variants`].
+    ///
+    /// # Errors
+    ///
+    /// As there.
+    pub fn profile(&self) -> Result<PromptProfile, ProfileError> {
+        let first = self.variants()?.into_iter().next();
+        // There is always a first one.
+        Ok(first.map_or_else(PromptProfile::outline, |variant| variant.profile))
+    }
+
     /// The templates for requests without and with tools; the second only where it differs.
     fn templates(
         &self,

@@ -79,16 +79,13 @@ impl Template {
 }
 
 impl PromptProfile {
-    /// Derives a profile from a model's files: the first of [`ModelFolder::variants`].
+    /// Derives a profile from a model's files: [`ModelFolder::profile`] without its other files.
     ///
     /// # Errors
     ///
     /// A file can't be read, or prompts can't be followed byte by byte through this tokenizer or template.
     pub fn from_model_files(files: &ModelFiles<'_>) -> Result<Self, ProfileError> {
-        let variants = ModelFolder::from(*files).variants()?;
-        // There is always a first one.
-        let first = variants.into_iter().next();
-        Ok(first.map_or_else(Self::outline, |variant| variant.profile))
+        ModelFolder::from(*files).profile()
     }
 
     /// The profile of a model whose engine text is not known: chats are told apart, and their prefixes found, by their outline.

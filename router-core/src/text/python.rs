@@ -1,14 +1,23 @@
 //! Python behaviour that templates rely on: methods of strings, dicts and lists, `str()` and `repr()` of values.
 
+mod case;
 mod dicts;
+mod format;
+mod iterators;
+mod numbers;
 mod repr;
 mod strings;
 
 use minijinja::value::{Kwargs, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
+pub(super) use case::{capitalize, is_all as is_all_case};
+pub(super) use dicts::items as dict_items;
+pub(super) use format::percent;
+pub(super) use iterators::{Generator, Group, Range, View, is_iterator};
+pub(super) use numbers::{parse_float, parse_int};
 pub(super) use repr::{write_float, write_str};
-pub(super) use strings::strip;
+pub(super) use strings::{center, is_space, lines, strip};
 
 /// Calls a Python method that the template engine doesn't know itself.
 pub(super) fn call_method(
@@ -20,11 +29,36 @@ pub(super) fn call_method(
     match value.kind() {
         ValueKind::String => {
             let text = value.as_str().ok_or(ErrorKind::UnknownMethod)?;
-            strings::call(state, text, method, &Args::new(args))
+            let args = Args::new(args);
+            let result = strings::call(state, text, method, &args)?;
+            if value.is_safe() {
+                return marked(result, &args);
+            }
+            Ok(result)
         }
         ValueKind::Map => dicts::call_dict(value, method, &Args::new(args)),
         ValueKind::Seq | ValueKind::Iterable => dicts::call_list(value, method, &Args::new(args)),
         _ => Err(ErrorKind::UnknownMethod.into()),
+    }
+}
+
+/// The result of a method of a string that is marked as safe: marked too. Arguments would be escaped, and lists would hold marked
+/// strings; both are refused.
+fn marked(result: Value, args: &Args<'_>) -> Result<Value, Error> {
+    let needs_escape = |value: &Value| match value.as_str() {
+        Some(text) => text.contains(['&', '<', '>', '\'', '"']),
+        None => !matches!(
+            value.kind(),
+            ValueKind::Number | ValueKind::Bool | ValueKind::None
+        ),
+    };
+    if args.keywords.is_some() || args.positional.iter().any(needs_escape) {
+        return Err(ErrorKind::InvalidOperation.into());
+    }
+    match result.kind() {
+        ValueKind::String => Ok(Value::from_safe_string(result.to_string())),
+        ValueKind::Number | ValueKind::Bool => Ok(result),
+        _ => Err(ErrorKind::InvalidOperation.into()),
     }
 }
 

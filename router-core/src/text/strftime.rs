@@ -62,6 +62,12 @@ impl LocalTime {
         }
     }
 
+    /// The time that many seconds later, or earlier.
+    pub(super) fn plus_seconds(self, seconds: i32) -> Self {
+        let local = self.days * 86_400 + i64::from(self.second_of_day);
+        Self::from_unix(local, seconds)
+    }
+
     fn date(self) -> Date {
         // Years that start in March, in cycles of 400 (146,097 days); see Howard Hinnant, "chrono-compatible low-level date algorithms".
         let shifted = self.days + 719_468;

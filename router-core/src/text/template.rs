@@ -6,6 +6,9 @@
 mod content_format;
 mod environment;
 mod facts;
+mod filters;
+mod operators;
+mod rewrite;
 mod source;
 
 use std::io::{self, Write};
@@ -42,13 +45,9 @@ pub(super) struct ChatTemplate {
 /// Follows vLLM 0.32 (`entrypoints/anthropic/serving.py`), which tries the template without its own additions to Jinja2: one that uses
 /// them here counts as failing.
 pub(super) fn wants_system_first(source: &str) -> bool {
-    let mut environment = environment::bare();
-    if environment
-        .add_template_owned(NAME, source.to_owned())
-        .is_err()
-    {
+    let Ok(environment) = compile_bare(source) else {
         return true;
-    }
+    };
     let message = |role: &str| {
         let entry = |key: &str, value: &str| (Value::from(key), Value::from(value));
         dict([entry("role", role), entry("content", "t")].into_iter())
@@ -67,6 +66,14 @@ pub(super) fn wants_system_first(source: &str) -> bool {
         .is_err()
 }
 
+fn compile_bare(source: &str) -> Result<Environment<'static>, minijinja::Error> {
+    let tree = parse(source, NAME, environment::jinja_syntax()?)?;
+    let mut environment = environment::bare()?;
+    let rewritten = rewrite::rewrite(&tree, &Facts::collect(&tree));
+    environment.add_template_owned(NAME, rewritten)?;
+    Ok(environment)
+}
+
 impl ChatTemplate {
     /// Compiles `source`; `format` overrides what its syntax tree tells.
     pub(super) fn compile(
@@ -75,22 +82,20 @@ impl ChatTemplate {
     ) -> Result<Self, ProfileError> {
         let knows_developer = source.contains("\"developer\"") || source.contains("'developer'");
         let tells_time = source.contains("strftime_now");
-        let source = source::adapt(source);
-        let mut environment = environment::new();
         let compile = |source| ProfileError::Template { source };
-        let (format, adds_markup) = {
-            let tree = parse(&source, NAME, environment.syntax().clone()).map_err(compile)?;
+        let syntax = environment::jinja_syntax().map_err(compile)?;
+        let source = source::adapt(source, &syntax).map_err(compile)?;
+        let mut environment = environment::new().map_err(compile)?;
+        let (format, rewritten) = {
+            let tree = parse(&source, NAME, syntax).map_err(compile)?;
             let facts = Facts::collect(&tree);
             (
                 format.unwrap_or_else(|| content_format::detect(&facts)),
-                facts.adds_markup,
+                rewrite::rewrite(&tree, &facts),
             )
         };
-        if adds_markup {
-            environment::refuse_markup(&mut environment);
-        }
         environment
-            .add_template_owned(NAME, source)
+            .add_template_owned(NAME, rewritten)
             .map_err(compile)?;
         Ok(Self {
             environment,

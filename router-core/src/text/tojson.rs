@@ -6,7 +6,7 @@ use core::fmt::Write;
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
-use super::python::write_float;
+use super::python::{self, write_float};
 use super::value::BigInt;
 
 /// Deepest nesting that is written; deeper values come from no request.
@@ -154,7 +154,7 @@ fn write_value(out: &mut String, value: &Value, style: &Style, depth: usize) -> 
         ),
         ValueKind::Number if value.is_integer() => write!(out, "{value}")?,
         ValueKind::Number => write_float(out, f64::try_from(value.clone())?, ["NaN", "Infinity"])?,
-        ValueKind::Seq | ValueKind::Iterable => {
+        ValueKind::Seq | ValueKind::Iterable if !python::is_iterator(value) => {
             let items = value.try_iter()?;
             write_items(out, style, depth, ['[', ']'], items, |out, item| {
                 write_value(out, &item, style, depth + 1)

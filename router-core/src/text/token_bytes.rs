@@ -12,6 +12,9 @@ use super::tokenizer_file::{AddedToken, Spelling, TokenizerConfig, TokenizerFile
 /// SentencePiece's stand-in for a space.
 pub(super) const SPACE_MARKER: char = '\u{2581}';
 
+/// Bytes copied at once; most tokens are shorter.
+const WIDE: usize = 16;
+
 /// Largest token id that is kept.
 pub const MAX_TOKEN_ID: u32 = (1 << 24) - 1;
 
@@ -104,6 +107,36 @@ impl TokenBytes {
         self.blob
             .get(start as usize..end as usize)
             .unwrap_or_default()
+    }
+
+    /// Appends the bytes of all `tokens` to `out`.
+    pub fn append(&self, tokens: &[u32], out: &mut Vec<u8>) {
+        let mut filled = out.len();
+        out.resize(filled + tokens.len() * WIDE, 0);
+        for &token in tokens {
+            let start = (token as usize)
+                .checked_sub(1)
+                .map_or(Some(0), |before| self.ends.get(before).copied());
+            let (Some(start), Some(&end)) = (start, self.ends.get(token as usize)) else {
+                continue;
+            };
+            let (start, end) = (start as usize, end as usize);
+            let wide = self.blob.get(start..start + WIDE);
+            let room = out.get_mut(filled..filled + WIDE);
+            match (wide, room) {
+                // Copying a fixed number of bytes is cheaper than copying the few that count.
+                (Some(wide), Some(room)) if end - start <= WIDE => room.copy_from_slice(wide),
+                _ => {
+                    let bytes = self.blob.get(start..end).unwrap_or_default();
+                    out.resize(out.len().max(filled + bytes.len()), 0);
+                    if let Some(room) = out.get_mut(filled..filled + bytes.len()) {
+                        room.copy_from_slice(bytes);
+                    }
+                }
+            }
+            filled += end - start;
+        }
+        out.truncate(filled);
     }
 
     /// Number of ids that the table covers, from 0.
@@ -229,6 +262,22 @@ mod tests {
             [0, 1, 2, 3].map(|id| pieces.bytes(id)),
             [&b" a"[..], b"\n", b"<0xZZ>", b"  "]
         );
+    }
+
+    #[test]
+    fn tokens_are_appended_one_after_the_other() {
+        let tokens: TokenBytes = ["a", "", "bcd", "a token of more than sixteen bytes", "e"]
+            .iter()
+            .collect();
+        for ids in [&[0u32, 2, 1, 3, 3, 9, 4, 0][..], &[4, 4], &[]] {
+            let mut out = b"before ".to_vec();
+            tokens.append(ids, &mut out);
+            let mut expected = b"before ".to_vec();
+            for &id in ids {
+                expected.extend_from_slice(tokens.bytes(id));
+            }
+            assert_eq!(out, expected);
+        }
     }
 
     #[test]

@@ -6,6 +6,9 @@
 //!
 //! Every row here was read in transformers 5.16 to 5.19 (the releases that vLLM 0.32 allows) and checked by loading with 5.19.0.
 
+mod model_types;
+mod rebuilt;
+
 use super::canonical::{LeadingSpace, NormalForm};
 use super::tokenizer_file::{ModelConfig, Spelling, TokenizerConfig};
 
@@ -54,142 +57,6 @@ pub(super) enum Post {
     Begin,
 }
 
-/// Model types whose tokenizer is `tokenizer.json` as it stands unless `tokenizer_config.json` names the registered class itself.
-/// Mistral's are registered with Mistral's own tokenizer, which vLLM switches off for its `hf` tokenizer mode.
-const TAKEN_AS_FILE: [&str; 83] = [
-    "arctic",
-    "aria",
-    "bigbird_pegasus",
-    "canary",
-    "chameleon",
-    "chatlm",
-    "cohere_asr",
-    "deepseek_ocr",
-    "deepseek_ocr2",
-    "deepseek_v2",
-    "deepseek_v3",
-    "deepseek_v32",
-    "deepseek_v4",
-    "deepseek_vl",
-    "deepseek_vl_hybrid",
-    "deepseek_vl_v2",
-    "ernie4_5",
-    "ernie4_5_moe",
-    "flex_olmo",
-    "fuyu",
-    "glm",
-    "glm4",
-    "glm4_moe",
-    "glm4_moe_lite",
-    "glm4v",
-    "glm4v_moe",
-    "glm_image",
-    "glmasr",
-    "got_ocr2",
-    "gpt_bigcode",
-    "granite",
-    "granitemoe",
-    "granitemoehybrid",
-    "granitemoeshared",
-    "h2ovl_chat",
-    "hyperclovax",
-    "hyperclovax_vlm",
-    "internlm2",
-    "jamba",
-    "janus",
-    "kimi_k25",
-    "kimi_linear",
-    "llava",
-    "llava_next",
-    "mimo_v2_flash",
-    "minicpm3",
-    "minicpmv",
-    "minicpmv4_6",
-    "minicpmv4_7",
-    "minimax_m2",
-    "ministral",
-    "ministral3",
-    "mistral",
-    "mistral3",
-    "mixtral",
-    "modernbert",
-    "modernbert-decoder",
-    "molmo",
-    "molmo2",
-    "nemotron",
-    "nvfp4",
-    "nystromformer",
-    "olmo2",
-    "olmo3",
-    "olmo_hybrid",
-    "opencua",
-    "openvla",
-    "paddleocr_vl",
-    "pegasus_x",
-    "persimmon",
-    "phi3",
-    "phi3_v",
-    "phimoe",
-    "pix2struct",
-    "pixtral",
-    "smolvlm",
-    "stablelm",
-    "step3_vl",
-    "step3p5",
-    "umt5",
-    "vipllava",
-    "voxtral",
-    "voxtral_realtime",
-];
-
-/// Model types for which vLLM itself takes `tokenizer.json` as it stands, whatever class is named.
-const TAKEN_AS_FILE_BY_VLLM: [&str; 5] = [
-    "internlm2",
-    "step3_vl",
-    "step3p7",
-    "unlimited-ocr",
-    "unlimited_ocr",
-];
-
-/// Model types whose published `tokenizer_config.json` names a wrong class; the second is taken.
-const CORRECTED: [(&str, &str); 6] = [
-    ("hyperclovax_vision_v2", "GPT2Tokenizer"),
-    ("qwen2", "Qwen2Tokenizer"),
-    ("qwen3_5", "Qwen3_5Tokenizer"),
-    ("qwen3_5_moe", "Qwen3_5Tokenizer"),
-    ("qwen3_5_moe_text", "Qwen3_5Tokenizer"),
-    ("qwen4_exp", "Qwen3_5Tokenizer"),
-];
-
-/// The class of a model type, used where `tokenizer_config.json` names none.
-fn registered(model_type: &str) -> Option<&'static str> {
-    Some(match model_type {
-        "gemma" | "gemma2" | "gemma3" | "gemma3_text" | "gemma3n" | "gemma3n_text"
-        | "diffusion_gemma" | "recurrent_gemma" | "shieldgemma2" | "t5gemma" | "zaya" => {
-            "GemmaTokenizer"
-        }
-        "audioflamingo3" | "colqwen2" | "cosmos3_omni" | "fun_asr_nano" | "hunyuan_vl"
-        | "internvl" | "lighton_ocr" | "ovis2" | "qianfan_ocr" | "qwen2" | "qwen2_5_omni"
-        | "qwen2_5_vl" | "qwen2_audio" | "qwen2_moe" | "qwen2_vl" | "qwen3" | "qwen3_asr"
-        | "qwen3_moe" | "qwen3_next" | "qwen3_omni_moe" | "qwen3_vl" | "qwen3_vl_moe"
-        | "vibevoice" => "Qwen2Tokenizer",
-        "qwen3_5_text" => "Qwen3_5Tokenizer",
-        "aya_vision" | "cohere" | "cohere2" => "CohereTokenizer",
-        "code_llama" => "CodeLlamaTokenizer",
-        "idefics" | "idefics2" => "LlamaTokenizer",
-        "blip-2" | "codegen" | "dbrx" | "emu3" | "gpt2" | "gpt_neo" | "gptj" | "instructblip"
-        | "instructblipvideo" | "jais2" | "opt" | "phi" | "starcoder2" => "GPT2Tokenizer",
-        "falcon_mamba" | "gpt_neox" | "mamba" | "mamba2" | "mpt" | "olmo" | "olmoe" | "rwkv"
-        | "xlstm" => "GPTNeoXTokenizer",
-        _ => {
-            return CORRECTED
-                .iter()
-                .find(|(found, _)| *found == model_type)
-                .map(|(_, class)| *class);
-        }
-    })
-}
-
 /// What the class that is loaded for these files does.
 pub(super) fn pipeline(model: &ModelConfig, config: &TokenizerConfig) -> Pipeline {
     if config.has_own_code() {
@@ -198,228 +65,16 @@ pub(super) fn pipeline(model: &ModelConfig, config: &TokenizerConfig) -> Pipelin
         };
     }
     let model_type = model.model_type.as_deref().unwrap_or_default();
-    if TAKEN_AS_FILE_BY_VLLM.contains(&model_type) {
-        return Pipeline::File;
-    }
     let named = config
         .tokenizer_class
         .as_deref()
         .or(model.tokenizer_class.as_deref())
         .map(|name| name.strip_suffix("Fast").unwrap_or(name));
-    let corrected = CORRECTED
-        .iter()
-        .find(|(found, _)| *found == model_type)
-        .map(|(_, class)| *class);
-    let class = match named {
-        Some(_) if TAKEN_AS_FILE.contains(&model_type) => return Pipeline::File,
-        // A class without a pipeline of its own is no reason to use the corrected one only where the type's is not corrected.
-        Some(named) => corrected.unwrap_or(named),
-        None => match registered(model_type) {
-            Some(class) => class,
-            None => return Pipeline::File,
-        },
-    };
-    of_class(class, model, config)
-}
-
-/// Classes that put `add_prefix_space`'s space before each word.
-const SPACE_BEFORE_WORDS: [&str; 3] = ["CohereTokenizer", "Qwen2Tokenizer", "Qwen3_5Tokenizer"];
-
-/// What a class does, by its name without `Fast`. A name that transformers does not know stands for the generic class.
-fn of_class(class: &str, model: &ModelConfig, config: &TokenizerConfig) -> Pipeline {
-    if config.add_prefix_space == Some(true) && SPACE_BEFORE_WORDS.contains(&class) {
-        return Pipeline::Unknown {
-            why: "with add_prefix_space it puts spaces inside of text",
-        };
-    }
-    let rebuilt = match class {
-        "LlamaTokenizer" => llama(model, config),
-        "CodeLlamaTokenizer" => code_llama(config),
-        "GemmaTokenizer" => GEMMA,
-        "Qwen2Tokenizer" => Rebuilt {
-            plain_special_tokens: true,
-            ..byte_level(
-                "Qwen2Tokenizer",
-                Some(NormalForm::Nfc),
-                config,
-                &QWEN_TOKENS,
-            )
-        },
-        "Qwen3_5Tokenizer" => byte_level(
-            "Qwen3_5Tokenizer",
-            Some(NormalForm::Nfc),
-            config,
-            &QWEN_TOKENS,
-        ),
-        "GPT2Tokenizer" => byte_level("GPT2Tokenizer", None, config, &GPT2_TOKENS),
-        "CodeGenTokenizer" => byte_level("CodeGenTokenizer", None, config, &GPT2_TOKENS),
-        "CohereTokenizer" => byte_level(
-            "CohereTokenizer",
-            Some(NormalForm::Nfc),
-            config,
-            &COHERE_TOKENS,
-        ),
-        "GPTNeoXTokenizer" => Rebuilt {
-            post: Post::Nothing,
-            ..byte_level(
-                "GPTNeoXTokenizer",
-                Some(NormalForm::Nfc),
-                config,
-                &NEOX_TOKENS,
-            )
-        },
-        // They build pipelines of other kinds: with lower case, for speech, for encoders.
-        "BartTokenizer"
-        | "BlenderbotTokenizer"
-        | "CLIPTokenizer"
-        | "DebertaTokenizer"
-        | "EsmcTokenizer"
-        | "HerbertTokenizer"
-        | "LayoutLMv3Tokenizer"
-        | "LEDTokenizer"
-        | "LukeTokenizer"
-        | "MarkupLMTokenizer"
-        | "MvpTokenizer"
-        | "NllbTokenizer"
-        | "NougatTokenizer"
-        | "OpenAIGPTTokenizer"
-        | "ReformerTokenizer"
-        | "RobertaTokenizer"
-        | "SeamlessM4TTokenizer"
-        | "Siglip2Tokenizer"
-        | "Tipsv2Tokenizer"
-        | "WhisperTokenizer" => {
-            return Pipeline::Unknown {
-                why: "its tokenizer class builds a pipeline that is not followed",
-            };
-        }
-        _ => return Pipeline::File,
-    };
-    Pipeline::Rebuilt(rebuilt)
-}
-
-/// No normalizer, and Metaspace: it puts a space before the first segment or, with `legacy`, before every one.
-fn llama(model: &ModelConfig, config: &TokenizerConfig) -> Rebuilt {
-    let (first, every) = (
-        Some(LeadingSpace::FirstUnlessPresent),
-        Some(LeadingSpace::UnlessPresent),
-    );
-    let (leading_space, other_leading_space) = match (config.add_prefix_space, config.legacy) {
-        (Some(false), _) => (None, None),
-        (_, Some(true)) => (every, None),
-        (_, Some(false)) => (first, None),
-        // Not said: transformers 5 takes it for false, older releases for true. Where config.json is missing, the folder is an
-        // excerpt whose tokenizer_config.json may be one too.
-        (_, None) if model.is_given => (first, every),
-        (_, None) => (every, first),
-    };
-    Rebuilt {
-        class: "LlamaTokenizer",
-        spelling: Spelling::SentencePiece,
-        normalizes: false,
-        normal_form: None,
-        leading_space,
-        other_leading_space,
-        post: Post::File,
-        special_tokens: &LLAMA_TOKENS,
-        plain_special_tokens: false,
+    match model_types::class(model_type, named) {
+        Some(class) => rebuilt::by_class(class, model, config),
+        None => Pipeline::File,
     }
 }
-
-fn code_llama(config: &TokenizerConfig) -> Rebuilt {
-    Rebuilt {
-        class: "CodeLlamaTokenizer",
-        spelling: Spelling::SentencePiece,
-        normalizes: false,
-        normal_form: None,
-        leading_space: (config.add_prefix_space != Some(false))
-            .then_some(LeadingSpace::FirstUnlessPresent),
-        other_leading_space: None,
-        post: Post::Begin,
-        special_tokens: &CODE_LLAMA_TOKENS,
-        plain_special_tokens: false,
-    }
-}
-
-const GEMMA: Rebuilt = Rebuilt {
-    class: "GemmaTokenizer",
-    spelling: Spelling::SentencePiece,
-    normalizes: true,
-    normal_form: None,
-    leading_space: None,
-    other_leading_space: None,
-    post: Post::File,
-    special_tokens: &GEMMA_TOKENS,
-    plain_special_tokens: false,
-};
-
-fn byte_level(
-    class: &'static str,
-    normal_form: Option<NormalForm>,
-    config: &TokenizerConfig,
-    special_tokens: &'static [(&'static str, &'static str)],
-) -> Rebuilt {
-    Rebuilt {
-        class,
-        spelling: Spelling::ByteLevel,
-        normalizes: normal_form.is_some(),
-        normal_form,
-        leading_space: (config.add_prefix_space == Some(true))
-            .then_some(LeadingSpace::UnlessPresent),
-        other_leading_space: None,
-        post: Post::File,
-        special_tokens,
-        plain_special_tokens: false,
-    }
-}
-
-const LLAMA_TOKENS: [(&str, &str); 3] = [
-    ("bos_token", "<s>"),
-    ("eos_token", "</s>"),
-    ("unk_token", "<unk>"),
-];
-const CODE_LLAMA_TOKENS: [(&str, &str); 8] = [
-    ("bos_token", "<s>"),
-    ("eos_token", "</s>"),
-    ("unk_token", "<unk>"),
-    ("prefix_token", "▁<PRE>"),
-    ("middle_token", "▁<MID>"),
-    ("suffix_token", "▁<SUF>"),
-    ("eot_token", "▁<EOT>"),
-    ("fill_token", "<FILL_ME>"),
-];
-const GEMMA_TOKENS: [(&str, &str); 5] = [
-    ("bos_token", "<bos>"),
-    ("eos_token", "<eos>"),
-    ("unk_token", "<unk>"),
-    ("pad_token", "<pad>"),
-    ("mask_token", "<mask>"),
-];
-const QWEN_TOKENS: [(&str, &str); 3] = [
-    ("eos_token", "<|endoftext|>"),
-    ("unk_token", "<|endoftext|>"),
-    ("pad_token", "<|endoftext|>"),
-];
-const GPT2_TOKENS: [(&str, &str); 3] = [
-    ("bos_token", "<|endoftext|>"),
-    ("eos_token", "<|endoftext|>"),
-    ("unk_token", "<|endoftext|>"),
-];
-const NEOX_TOKENS: [(&str, &str); 4] = [
-    ("bos_token", "<|endoftext|>"),
-    ("eos_token", "<|endoftext|>"),
-    ("unk_token", "<|endoftext|>"),
-    ("pad_token", "<|padding|>"),
-];
-const COHERE_TOKENS: [(&str, &str); 7] = [
-    ("bos_token", "<BOS_TOKEN>"),
-    ("eos_token", "<|END_OF_TURN_TOKEN|>"),
-    ("unk_token", "<UNK>"),
-    ("pad_token", "<PAD>"),
-    ("cls_token", "<CLS>"),
-    ("sep_token", "<SEP>"),
-    ("mask_token", "<MASK_TOKEN>"),
-];
 
 #[cfg(test)]
 mod tests {
@@ -500,8 +155,11 @@ mod tests {
     #[test]
     fn llama_puts_spaces_as_its_configuration_says() {
         let spaces = |model: &ModelConfig, config: &str| {
-            let rebuilt = llama(model, &TokenizerConfig::read(config).unwrap());
-            (rebuilt.leading_space, rebuilt.other_leading_space)
+            let config = TokenizerConfig::read(config).unwrap();
+            match rebuilt::by_class("LlamaTokenizer", model, &config) {
+                Pipeline::Rebuilt(rebuilt) => (rebuilt.leading_space, rebuilt.other_leading_space),
+                other => panic!("{other:?}"),
+            }
         };
         let given = ModelConfig::read("{}").unwrap();
         let (first, every) = (

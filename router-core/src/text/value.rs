@@ -1,10 +1,11 @@
 //! JSON values as a template sees them.
 
+use core::cmp::Ordering;
 use core::fmt;
 use std::sync::Arc;
 
 use minijinja::Value;
-use minijinja::value::{Enumerator, Object, ObjectExt, ObjectRepr};
+use minijinja::value::{DynObject, Enumerator, Object, ObjectExt, ObjectRepr};
 
 use super::json::Json;
 
@@ -48,12 +49,17 @@ fn number(spelled: &str) -> Value {
     if spelled.contains(['.', 'e', 'E']) {
         return spelled.parse::<f64>().map_or(Value::UNDEFINED, Value::from);
     }
-    if let Ok(small) = spelled.parse::<i64>() {
+    integer(spelled)
+}
+
+/// An integer of any size.
+pub(super) fn integer(digits: &str) -> Value {
+    if let Ok(small) = digits.parse::<i64>() {
         Value::from(small)
-    } else if let Ok(large) = spelled.parse::<i128>() {
+    } else if let Ok(large) = digits.parse::<i128>() {
         Value::from(large)
     } else {
-        Value::from_object(BigInt(spelled.into()))
+        Value::from_object(BigInt(digits.into()))
     }
 }
 
@@ -151,6 +157,18 @@ impl fmt::Debug for BigInt {
 impl Object for BigInt {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Plain
+    }
+
+    fn custom_cmp(self: &Arc<Self>, other: &DynObject) -> Option<Ordering> {
+        let other = other.downcast_ref::<Self>()?;
+        let (mine, theirs) = (self.0.strip_prefix('-'), other.0.strip_prefix('-'));
+        let by_size = |a: &str, b: &str| a.len().cmp(&b.len()).then_with(|| a.cmp(b));
+        Some(match (mine, theirs) {
+            (None, None) => by_size(&self.0, &other.0),
+            (Some(mine), Some(theirs)) => by_size(theirs, mine),
+            (None, Some(_)) => Ordering::Greater,
+            (Some(_), None) => Ordering::Less,
+        })
     }
 }
 

@@ -11,6 +11,7 @@
 mod captures;
 mod cases;
 mod documentation;
+mod engine_answers;
 mod hostile;
 mod inputs;
 mod media;

@@ -4,6 +4,7 @@
     reason = "a scenario that can't be set up has failed"
 )]
 
+mod approximate;
 mod bodies;
 mod collisions;
 mod emulator;

@@ -1,5 +1,6 @@
 //! What the tests share.
 
+pub(crate) mod engines;
 pub(crate) mod indexer;
 pub(crate) mod msgpack;
 pub(crate) mod publisher;

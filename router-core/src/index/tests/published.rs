@@ -81,6 +81,67 @@ fn block_that_ends_more_than_half_a_chunk_later_gives_its_parents_depth() {
 }
 
 #[test]
+fn block_whose_hash_covers_tokens_after_it_reaches_less_far() {
+    // The second block ends 32 bytes after the rung at four tokens, and a hit on it needs more than that.
+    for (lookahead, depth) in [(0, 6), (1, 3)] {
+        let mut index = two_sources();
+        let event = Event::Stored(crate::event::Stored {
+            hashes: &[1, 2].map(crate::event::EngineHash),
+            parent: None,
+            tokens: &[0, 1, 2, 3, 4, 5],
+            block_size: 3,
+            lora_id: None,
+            lora_name: None,
+            medium: None,
+            extra_keys: None,
+            group: None,
+            kind: None,
+            sliding_window: None,
+            lookahead,
+        });
+        index.apply_events([(SOURCE, event)]);
+        assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((depth, vec![GPU])));
+        let exact = |tokens: &[u32]| {
+            let scope = scope_in(Space::Token, "", "");
+            index.exact_tokens(scope, tokens, 3, |_| Vec::new())
+        };
+        assert_eq!(exact(&[0, 1, 2, 3, 4, 5, 9]), [(GPU, 6)].into());
+        let at_the_end = if lookahead == 0 { 6 } else { 3 };
+        assert_eq!(exact(&[0, 1, 2, 3, 4, 5]), [(GPU, at_the_end)].into());
+    }
+}
+
+#[test]
+fn batches_of_many_sources_do_the_same_together_as_one_by_one() {
+    let store = stored(&[1, 2], None, &[0, 1, 2, 3, 4, 5, 6, 7], 4);
+    let events = [
+        store.clone(),
+        removed(2),
+        removed(9),
+        store,
+        removed(2),
+        removed(1),
+    ];
+    let payloads: Vec<(SourceId, Vec<u8>)> = events
+        .iter()
+        .flat_map(|event| [SOURCE, OTHER].map(|id| (id, batch(std::slice::from_ref(event)))))
+        .collect();
+    let (mut one_by_one, mut together) = (two_sources(), two_sources());
+    for (id, payload) in &payloads {
+        one_by_one.apply(*id, payload);
+    }
+    let batches = payloads
+        .iter()
+        .map(|(id, payload)| (*id, payload.as_slice()));
+    let mut applied = 0;
+    together.apply_all(batches, |_, outcome| applied += outcome.info.events);
+    assert_eq!(applied, 12);
+    assert_eq!(all(&together), all(&one_by_one));
+    assert_eq!(together.stats(), one_by_one.stats());
+    assert_eq!(together.stats().counters.unknown_removes, 2);
+}
+
+#[test]
 fn children_of_a_missing_block_do_not_count_until_it_is_back() {
     let mut index = two_sources();
     apply(
@@ -294,7 +355,7 @@ fn contradicting_content_is_not_counted() {
     assert_eq!(index.stats().counters.conflicts, 1);
     assert_eq!(rung(&index, &[4, 5, 6, 7]), None);
     assert_eq!(rung(&index, &[0, 1, 2, 3]), Some((4, vec![GPU])));
-    assert_eq!(index.stats().nodes, 2);
+    assert_eq!(index.stats().blocks, 1);
 }
 
 #[test]
@@ -376,7 +437,9 @@ fn model_without_vocabulary_publishes_nothing_but_counts() {
     apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));
     assert!(all(&index).is_empty());
     assert_eq!(
-        index.exact_tokens(scope("", ""), &[0, 1, 2, 3], 4, |_| Vec::new()),
+        index.exact_tokens(scope_in(Space::Token, "", ""), &[0, 1, 2, 3], 4, |_| {
+            Vec::new()
+        }),
         [(GPU, 4)].into()
     );
 }

@@ -123,18 +123,21 @@ pub struct ModelProfile {
     /// Values of `model` in a request that mean an adapter.
     #[prost(string, repeated, tag = "5")]
     pub adapters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
-    /// JSON of prefixway_core::text::PromptProfile; empty when the text can't be derived.
+    /// JSON of prefixway_core::text::PromptProfile; of the outline dialect when the engine's text is not known.
     #[prost(bytes = "bytes", tag = "6")]
     pub prompt_profile: ::prost::bytes::Bytes,
     /// Learned mean; 0 = unknown.
     #[prost(double, tag = "7")]
     pub bytes_per_token: f64,
-    /// precise | approximate | blind.
+    /// precise | approximate (known from decisions alone) | unknown (not held against an engine yet).
     #[prost(string, tag = "8")]
     pub state: ::prost::alloc::string::String,
     /// Why the state is not precise; empty otherwise.
     #[prost(string, tag = "9")]
     pub state_reason: ::prost::alloc::string::String,
+    /// Engines' local time minus UTC in seconds, for strftime_now; absent = the policy's.
+    #[prost(int32, optional, tag = "10")]
+    pub utc_offset_s: ::core::option::Option<i32>,
 }
 /// All endpoints of a shard.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -3,36 +3,46 @@
 use minijinja::value::Tuple;
 use minijinja::{Error, ErrorKind, Value};
 
-use super::Args;
+use super::{Args, View};
 
 pub(super) fn call_dict(dict: &Value, method: &str, args: &Args<'_>) -> Result<Value, Error> {
     match method {
         "get" => {
-            let found = dict.get_item(&args.required(0, "key")?)?;
-            if !found.is_undefined() {
+            let key = args.required(0, "key")?;
+            let object = dict.as_object().ok_or(ErrorKind::InvalidOperation)?;
+            if let Some(found) = object.get_value(&key) {
                 return Ok(found);
             }
-            Ok(args.get(1, "default").unwrap_or_else(|| Value::from(())))
+            Ok(args
+                .positional
+                .get(1)
+                .cloned()
+                .unwrap_or_else(|| Value::from(())))
         }
-        "keys" => Ok(dict.try_iter()?.collect::<Vec<_>>().into()),
+        "keys" => Ok(view("dict_keys", dict.try_iter()?.collect())),
         "values" => {
             let values: Result<Vec<_>, _> =
                 dict.try_iter()?.map(|key| dict.get_item(&key)).collect();
-            Ok(values?.into())
+            Ok(view("dict_values", values?))
         }
-        "items" => {
-            let items: Result<Vec<_>, Error> = dict
-                .try_iter()?
-                .map(|key| {
-                    let value = dict.get_item(&key)?;
-                    Ok(Value::from(Tuple::from([key, value])))
-                })
-                .collect();
-            Ok(items?.into())
-        }
+        "items" => Ok(view("dict_items", items(dict)?)),
         "copy" => Ok(dict.clone()),
         _ => Err(ErrorKind::UnknownMethod.into()),
     }
+}
+
+fn view(name: &'static str, items: Vec<Value>) -> Value {
+    Value::from_object(View { name, items })
+}
+
+/// Key and value of every entry.
+pub(in crate::text) fn items(dict: &Value) -> Result<Vec<Value>, Error> {
+    dict.try_iter()?
+        .map(|key| {
+            let value = dict.get_item(&key)?;
+            Ok(Value::from(Tuple::from([key, value])))
+        })
+        .collect()
 }
 
 pub(super) fn call_list(list: &Value, method: &str, args: &Args<'_>) -> Result<Value, Error> {

@@ -5,15 +5,17 @@ use core::fmt::{self, Write};
 use minijinja::Value;
 use minijinja::value::ValueKind;
 
+use super::iterators::{Generator, Group, Range, View};
 use crate::text::value::BigInt;
 
 /// Deepest nesting that is written; deeper values come from no request.
 const MAX_DEPTH: usize = 600;
 
-/// Writes `str(value)`.
+/// Writes `str(value)`; an undefined value is empty.
 pub(in crate::text) fn write_str(out: &mut impl Write, value: &Value) -> fmt::Result {
     match value.as_str() {
         Some(text) => out.write_str(text),
+        None if value.is_undefined() => Ok(()),
         None => write_value(out, value, 0),
     }
 }
@@ -23,6 +25,8 @@ fn write_value(out: &mut impl Write, value: &Value, depth: usize) -> fmt::Result
         return Err(fmt::Error);
     }
     match value.kind() {
+        // Python says that it is marked as safe.
+        ValueKind::String if value.is_safe() => Err(fmt::Error),
         ValueKind::String => write_repr(out, value.as_str().unwrap_or_default()),
         ValueKind::Number if !value.is_integer() => match f64::try_from(value.clone()) {
             Ok(float) => write_float(out, float, ["nan", "inf"]),
@@ -42,8 +46,16 @@ fn write_value(out: &mut impl Write, value: &Value, depth: usize) -> fmt::Result
             }
             out.write_char('}')
         }
+        ValueKind::Iterable if value.downcast_object_ref::<Generator>().is_some() => {
+            Err(fmt::Error)
+        }
+        ValueKind::Seq if value.downcast_object_ref::<Range>().is_some() => write!(out, "{value}"),
         ValueKind::Seq | ValueKind::Iterable => {
-            let tuple = value.is_tuple();
+            let view = value.downcast_object_ref::<View>();
+            if let Some(view) = view {
+                write!(out, "{}(", view.name)?;
+            }
+            let tuple = value.is_tuple() || value.downcast_object_ref::<Group>().is_some();
             out.write_char(if tuple { '(' } else { '[' })?;
             let mut count = 0;
             for item in value.try_iter().map_err(|_| fmt::Error)? {
@@ -52,11 +64,15 @@ fn write_value(out: &mut impl Write, value: &Value, depth: usize) -> fmt::Result
                 count += 1;
             }
             out.write_str(if tuple && count == 1 { "," } else { "" })?;
-            out.write_char(if tuple { ')' } else { ']' })
+            out.write_char(if tuple { ')' } else { ']' })?;
+            out.write_str(if view.is_some() { ")" } else { "" })
         }
+        ValueKind::Undefined => out.write_str("Undefined"),
+        ValueKind::None | ValueKind::Bool | ValueKind::Number => write!(out, "{value}"),
+        // Other objects print their address or their type.
         _ => match value.downcast_object_ref::<BigInt>() {
             Some(integer) => out.write_str(integer.digits()),
-            None => write!(out, "{value}"),
+            None => Err(fmt::Error),
         },
     }
 }

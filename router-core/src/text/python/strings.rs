@@ -3,7 +3,7 @@
 use minijinja::value::Tuple;
 use minijinja::{Error, ErrorKind, State, Value};
 
-use super::{Args, not_a_string, write_str};
+use super::{Args, case, format, not_a_string};
 
 pub(super) fn call(
     state: &State<'_, '_>,
@@ -17,9 +17,12 @@ pub(super) fn call(
             let chars = chars.as_ref().and_then(Value::as_str);
             strip(text, chars, method != "rstrip", method != "lstrip").into()
         }
-        "startswith" | "endswith" => {
-            affix(text, &args.required(0, "prefix")?, method == "startswith")?.into()
-        }
+        "startswith" | "endswith" => match slice(text, args)? {
+            Some((_, part)) => {
+                affix(part, &args.required(0, "prefix")?, method == "startswith")?.into()
+            }
+            None => false.into(),
+        },
         "removeprefix" => {
             let prefix = args.required_string(0, "prefix")?;
             text.strip_prefix(as_str(&prefix)?).unwrap_or(text).into()
@@ -63,15 +66,17 @@ pub(super) fn call(
         "find" | "index" | "rfind" | "rindex" => find(text, method, args)?,
         "count" => {
             let needle = args.required_string(0, "sub")?;
-            match as_str(&needle)? {
-                "" => (text.chars().count() + 1).into(),
-                needle => text.matches(needle).count().into(),
+            match (slice(text, args)?, as_str(&needle)?) {
+                (None, _) => 0.into(),
+                (Some((_, part)), "") => (part.chars().count() + 1).into(),
+                (Some((_, part)), needle) => part.matches(needle).count().into(),
             }
         }
         "zfill" | "ljust" | "rjust" | "center" => pad(text, method, args)?.into(),
-        "format" => format(text, args)?.into(),
+        "format" => format::braces(state, text, args)?.into(),
         _ => {
-            return case(text, method)
+            return changed_case(text, method)
+                .map(Value::from)
                 .or_else(|| class(text, method).map(Value::from))
                 .ok_or_else(|| ErrorKind::UnknownMethod.into());
         }
@@ -84,7 +89,7 @@ fn as_str(value: &Value) -> Result<&str, Error> {
 }
 
 /// White space as `str.isspace` has it: Unicode's and the four ASCII separators.
-fn is_space(letter: char) -> bool {
+pub(in crate::text) fn is_space(letter: char) -> bool {
     letter.is_whitespace() || ('\u{1c}'..='\u{1f}').contains(&letter)
 }
 
@@ -107,6 +112,39 @@ pub(in crate::text) fn strip<'a>(
     } else {
         text
     }
+}
+
+/// The part of a text that optional second and third arguments name, with the index of its first letter; none where the part would
+/// start behind the end of the text.
+fn slice<'t>(text: &'t str, args: &Args<'_>) -> Result<Option<(usize, &'t str)>, Error> {
+    let bounds = [args.get(1, "start"), args.get(2, "end")];
+    if bounds.iter().all(Option::is_none) {
+        return Ok(Some((0, text)));
+    }
+    let count = text.chars().count();
+    let index = |bound: &Option<Value>, default: usize| match bound {
+        None => Ok(default),
+        Some(bound) => {
+            let index = i64::try_from(bound.clone())?;
+            let from_end = usize::try_from(index.unsigned_abs()).unwrap_or(usize::MAX);
+            Ok::<_, Error>(if index < 0 {
+                count.saturating_sub(from_end)
+            } else {
+                from_end
+            })
+        }
+    };
+    let [start, end] = bounds;
+    let (start, end) = (index(&start, 0)?, index(&end, count)?.min(count));
+    if start > end {
+        return Ok(None);
+    }
+    let byte = |index: usize| {
+        text.char_indices()
+            .nth(index)
+            .map_or(text.len(), |(at, _)| at)
+    };
+    Ok(text.get(byte(start)..byte(end)).map(|part| (start, part)))
 }
 
 fn affix(text: &str, affix: &Value, start: bool) -> Result<bool, Error> {
@@ -176,6 +214,11 @@ fn split_space(text: &str, limit: usize, from_right: bool) -> Value {
 }
 
 fn split_lines(text: &str, keep_ends: bool) -> Value {
+    list(lines(text, keep_ends).into_iter())
+}
+
+/// `str.splitlines`.
+pub(in crate::text) fn lines(text: &str, keep_ends: bool) -> Vec<&str> {
     let is_end = |c: char| {
         matches!(
             c,
@@ -204,7 +247,7 @@ fn split_lines(text: &str, keep_ends: bool) -> Value {
         );
         rest = rest.get(end..).unwrap_or_default();
     }
-    list(lines.into_iter())
+    lines
 }
 
 fn partition(text: &str, separator: &str, first: bool) -> Value {
@@ -235,13 +278,16 @@ fn join(items: &Value, separator: &str) -> Result<String, Error> {
 fn find(text: &str, method: &str, args: &Args<'_>) -> Result<Value, Error> {
     let needle = args.required_string(0, "sub")?;
     let needle = as_str(&needle)?;
-    let found = if method.starts_with('r') {
-        text.rfind(needle)
-    } else {
-        text.find(needle)
-    };
+    let found = slice(text, args)?.and_then(|(start, part)| {
+        let at = if method.starts_with('r') {
+            part.rfind(needle)
+        } else {
+            part.find(needle)
+        };
+        Some(start + part.get(..at?)?.chars().count())
+    });
     match found {
-        Some(at) => Ok(text.get(..at).unwrap_or_default().chars().count().into()),
+        Some(at) => Ok(at.into()),
         None if method.ends_with("find") => Ok((-1).into()),
         None => Err(Error::new(
             ErrorKind::InvalidOperation,
@@ -250,9 +296,21 @@ fn find(text: &str, method: &str, args: &Args<'_>) -> Result<Value, Error> {
     }
 }
 
+/// `str.center` with spaces.
+pub(in crate::text) fn center(text: &str, width: i64) -> Result<String, Error> {
+    pad(text, "center", &Args::new(&[Value::from(width)]))
+}
+
 fn pad(text: &str, method: &str, args: &Args<'_>) -> Result<String, Error> {
-    const MAX_WIDTH: usize = 10_000;
-    let width = args.limit(0, "width")?.min(MAX_WIDTH);
+    const MAX_WIDTH: i64 = 10_000;
+    let width = i64::try_from(args.required(0, "width")?)?;
+    if width > MAX_WIDTH {
+        return Err(Error::new(
+            ErrorKind::InvalidOperation,
+            "width is too large",
+        ));
+    }
+    let width = usize::try_from(width).unwrap_or(0);
     let missing = width.saturating_sub(text.chars().count());
     if method == "zfill" {
         let (sign, digits) = match text.strip_prefix(['+', '-']) {
@@ -276,99 +334,38 @@ fn pad(text: &str, method: &str, args: &Args<'_>) -> Result<String, Error> {
     ))
 }
 
-/// `str.format` with plain fields: `{}`, `{0}`, `{name}`, and doubled braces.
-fn format(text: &str, args: &Args<'_>) -> Result<String, Error> {
-    let unsupported = || Error::new(ErrorKind::InvalidOperation, "format field is not supported");
-    let mut formatted = String::with_capacity(text.len());
-    let mut rest = text;
-    let mut next = 0;
-    while let Some(at) = rest.find(['{', '}']) {
-        let (before, from) = rest.split_at(at);
-        formatted.push_str(before);
-        if let Some(after) = from.strip_prefix("{{") {
-            formatted.push('{');
-            rest = after;
-        } else if let Some(after) = from.strip_prefix("}}") {
-            formatted.push('}');
-            rest = after;
-        } else {
-            let (field, after) = from
-                .strip_prefix('{')
-                .and_then(|field| field.split_once('}'))
-                .ok_or_else(unsupported)?;
-            let value = if field.is_empty() {
-                next += 1;
-                args.positional.get(next - 1).cloned()
-            } else if let Ok(index) = field.parse::<usize>() {
-                args.positional.get(index).cloned()
-            } else {
-                args.keywords
-                    .as_ref()
-                    .and_then(|keywords| keywords.peek::<Value>(field).ok())
-            };
-            write_str(&mut formatted, &value.ok_or_else(unsupported)?)
-                .map_err(|_| unsupported())?;
-            rest = after;
-        }
-    }
-    formatted.push_str(rest);
-    Ok(formatted)
-}
-
-/// Methods that change case.
-fn case(text: &str, method: &str) -> Option<Value> {
-    let text = match method {
+/// Methods that change case. Case folding has tables of its own, which are not here.
+fn changed_case(text: &str, method: &str) -> Option<String> {
+    Some(match method {
         "upper" => text.to_uppercase(),
-        "lower" | "casefold" => text.to_lowercase(),
-        "capitalize" => {
-            let mut letters = text.chars();
-            let first: String = letters
-                .next()
-                .map(|c| c.to_uppercase().collect())
-                .unwrap_or_default();
-            first + &letters.as_str().to_lowercase()
-        }
-        "title" => {
-            let mut inside = false;
-            text.chars()
-                .flat_map(|c| {
-                    let cased: Vec<char> = if inside {
-                        c.to_lowercase().collect()
-                    } else {
-                        c.to_uppercase().collect()
-                    };
-                    inside = c.is_alphabetic();
-                    cased
-                })
-                .collect()
-        }
-        "swapcase" => text
-            .chars()
-            .flat_map(|c| {
-                if c.is_uppercase() {
-                    c.to_lowercase().collect::<Vec<_>>()
-                } else {
-                    c.to_uppercase().collect()
-                }
-            })
-            .collect(),
+        "lower" => text.to_lowercase(),
+        "casefold" if text.is_ascii() => text.to_ascii_lowercase(),
+        "capitalize" => case::capitalize(text),
+        "title" => case::title(text),
+        "swapcase" => case::swap(text),
         _ => return None,
-    };
-    Some(Value::from(text))
+    })
 }
 
-/// Methods that ask what a string consists of.
+/// Methods that ask what a string consists of. Python's tables for letters and digits beyond ASCII are not here: those texts are
+/// refused.
 fn class(text: &str, method: &str) -> Option<bool> {
     let all = |test: fn(char) -> bool| !text.is_empty() && text.chars().all(test);
+    let ascii = text.is_ascii();
     Some(match method {
         "isspace" => all(is_space),
-        "isalpha" => all(char::is_alphabetic),
-        "isalnum" => all(char::is_alphanumeric),
-        "isdigit" | "isdecimal" => all(|c| c.is_ascii_digit()),
-        "isnumeric" => all(char::is_numeric),
-        "isascii" => text.is_ascii(),
-        "isupper" => text.chars().any(char::is_uppercase) && !text.chars().any(char::is_lowercase),
-        "islower" => text.chars().any(char::is_lowercase) && !text.chars().any(char::is_uppercase),
+        "isascii" => ascii,
+        "isupper" => case::is_all(text, true),
+        "islower" => case::is_all(text, false),
+        "istitle" => case::is_title(text),
+        "isalpha" if ascii || !all(char::is_alphabetic) => all(|c| c.is_ascii_alphabetic()),
+        "isalnum" if ascii || !all(char::is_alphanumeric) => all(|c| c.is_ascii_alphanumeric()),
+        "isdigit" | "isdecimal" if ascii || !all(char::is_numeric) => all(|c| c.is_ascii_digit()),
+        "isnumeric" if ascii => all(|c| c.is_ascii_digit()),
+        "isidentifier" if ascii => {
+            text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
+                && all(|c| c.is_ascii_alphanumeric() || c == '_')
+        }
         _ => return None,
     })
 }

@@ -1,58 +1,60 @@
 //! The template engine, set up to behave like Jinja2 as engines set it up.
 
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{StringInput, ValueKind};
+use minijinja::value::ValueKind;
 use minijinja::{
     AutoEscape, Environment, Error, ErrorKind, Output, State, UndefinedBehavior, Value,
 };
 
-use super::FUEL;
-use super::facts::MARKUP_FILTERS;
+use super::{FUEL, filters, operators, rewrite};
+use crate::text::value::BigInt;
 use crate::text::{python, tojson};
 
-/// An environment without templates.
-pub(super) fn new() -> Environment<'static> {
-    let mut environment = bare();
-    environment.add_function("raise_exception", raise_exception);
-    environment
-}
-
-/// An environment without what engines add to Jinja2.
-pub(super) fn bare() -> Environment<'static> {
-    let mut environment = Environment::new();
-    if let Ok(syntax) = SyntaxConfig::builder()
+/// The syntax of chat templates.
+pub(super) fn jinja_syntax() -> Result<SyntaxConfig, Error> {
+    SyntaxConfig::builder()
         .trim_blocks(true)
         .lstrip_blocks(true)
         .build()
-    {
-        environment.set_syntax(syntax);
-    }
+}
+
+/// An environment for rewritten templates.
+pub(super) fn new() -> Result<Environment<'static>, Error> {
+    let mut environment = bare()?;
+    environment.add_function("raise_exception", raise_exception);
+    Ok(environment)
+}
+
+/// An environment without the functions that engines add to Jinja2.
+pub(super) fn bare() -> Result<Environment<'static>, Error> {
+    let mut environment = Environment::new();
+    environment.set_syntax(rewrite::syntax()?);
     environment.set_debug(false);
     environment.set_fuel(Some(FUEL));
     environment.set_undefined_behavior(UndefinedBehavior::Lenient);
     environment.set_auto_escape_callback(|_| AutoEscape::None);
     environment.set_unknown_method_callback(python::call_method);
     environment.set_formatter(format);
+    environment.add_function("range", python::Range::call);
+    filters::add(&mut environment);
+    operators::add(&mut environment);
     environment.add_filter("tojson", tojson::filter);
-    environment.add_filter("trim", trim);
     environment.add_filter("string", string);
     environment.add_test("sequence", is_sequence);
     environment.add_test("iterable", is_iterable);
     environment.add_test("callable", is_callable);
-    environment
-}
-
-/// Makes filters fail that give markup. Jinja2 escapes whatever is added to markup, which can't be done here; a template that does
-/// that has no text on the paths where it does.
-pub(super) fn refuse_markup(environment: &mut Environment<'static>) {
-    for filter in MARKUP_FILTERS {
-        environment.add_filter(filter, |_: &Value| -> Result<Value, Error> {
-            Err(Error::new(
-                ErrorKind::InvalidOperation,
-                "adding to markup is not supported",
-            ))
-        });
-    }
+    environment.add_test("sameas", is_same);
+    environment.add_test("number", is_number);
+    environment.add_test("integer", |value: &Value| {
+        value.is_integer() || is_big(value)
+    });
+    environment.add_test("lower", |value: &Value| {
+        string(value).map(|text| python::is_all_case(&text.to_string(), false))
+    });
+    environment.add_test("upper", |value: &Value| {
+        string(value).map(|text| python::is_all_case(&text.to_string(), true))
+    });
+    Ok(environment)
 }
 
 /// Writes a value as Python's `str` does; an undefined one is empty.
@@ -60,24 +62,11 @@ fn format(out: &mut Output<'_>, _: &mut State<'_, '_>, value: &Value) -> Result<
     if let Some(text) = value.as_str() {
         return out.write_str(text).map_err(Error::from);
     }
-    if value.is_undefined() {
-        return Ok(());
-    }
     python::write_str(out, value).map_err(Error::from)
 }
 
 fn raise_exception(message: &Value) -> Result<Value, Error> {
     Err(Error::new(ErrorKind::InvalidOperation, message.to_string()))
-}
-
-/// `trim`, with Python's idea of white space.
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the template engine passes arguments by value"
-)]
-fn trim(text: StringInput<'_>, chars: Option<StringInput<'_>>) -> Value {
-    let chars = chars.as_ref().map(StringInput::as_str);
-    Value::from(python::strip(text.as_str(), chars, true, true))
 }
 
 fn string(value: &Value) -> Result<Value, Error> {
@@ -95,7 +84,9 @@ fn string(value: &Value) -> Result<Value, Error> {
 fn is_sequence(value: &Value) -> bool {
     match value.kind() {
         ValueKind::Undefined | ValueKind::String | ValueKind::Seq | ValueKind::Map => true,
-        ValueKind::Iterable => value.len().is_some(),
+        ValueKind::Iterable => {
+            value.len().is_some() && value.downcast_object_ref::<python::View>().is_none()
+        }
         _ => false,
     }
 }
@@ -104,6 +95,31 @@ fn is_iterable(value: &Value) -> bool {
     !value.is_none() && value.try_iter().is_ok()
 }
 
+/// Functions and macros; also what is undefined, though calling it fails.
 fn is_callable(value: &Value) -> bool {
-    value.kind() == ValueKind::Plain
+    matches!(value.kind(), ValueKind::Plain | ValueKind::Undefined) && !is_big(value)
+}
+
+/// Also `true` and `false`, which are integers of Python.
+fn is_number(value: &Value) -> bool {
+    matches!(value.kind(), ValueKind::Number | ValueKind::Bool) || is_big(value)
+}
+
+fn is_big(value: &Value) -> bool {
+    value.downcast_object_ref::<BigInt>().is_some()
+}
+
+/// Whether two values are one object: known for `none`, `true` and `false`.
+fn is_same(value: &Value, other: &Value) -> Result<bool, Error> {
+    let is_single = |value: &Value| matches!(value.kind(), ValueKind::None | ValueKind::Bool);
+    if is_single(value) || is_single(other) {
+        return Ok(value.kind() == other.kind() && value == other);
+    }
+    if value.kind() != other.kind() || value.is_undefined() {
+        return Ok(false);
+    }
+    Err(Error::new(
+        ErrorKind::InvalidOperation,
+        "identity of objects is not known",
+    ))
 }

@@ -1,9 +1,9 @@
 //! Collects the nodes of a syntax tree that matter, wherever they stand.
 
-use minijinja::machinery::ast::{BinOp, BinOpKind, Call, CallArg, Expr, ForLoop, Macro, Stmt};
+use minijinja::machinery::ast::{Call, CallArg, Expr, ForLoop, Macro, Stmt};
 
 /// Filters that give markup.
-pub(super) const MARKUP_FILTERS: [&str; 4] = ["safe", "escape", "e", "forceescape"];
+const MARKUP_FILTERS: [&str; 4] = ["safe", "escape", "e", "forceescape"];
 
 /// Assignments, loops, macros and calls of a template.
 #[derive(Default)]
@@ -13,8 +13,8 @@ pub(super) struct Facts<'a> {
     pub(super) loops: Vec<Loop<'a>>,
     pub(super) macros: Vec<&'a Macro<'a>>,
     pub(super) calls: Vec<&'a Call<'a>>,
-    /// Whether `+` is used with a string that is marked as safe (`~` joins without looking at marks).
-    pub(super) adds_markup: bool,
+    /// Whether strings are marked as safe.
+    pub(super) marks: bool,
     /// Macros around the current node.
     inside: Vec<usize>,
 }
@@ -135,7 +135,6 @@ impl<'a> Facts<'a> {
             }
             Expr::UnaryOp(node) => self.expr(&node.expr),
             Expr::BinOp(node) => {
-                self.adds_markup |= adds_markup(node);
                 self.expr(&node.left);
                 self.expr(&node.right);
             }
@@ -151,6 +150,7 @@ impl<'a> Facts<'a> {
                 self.option(node.false_expr.as_ref());
             }
             Expr::Filter(node) => {
+                self.marks |= MARKUP_FILTERS.contains(&node.name);
                 self.option(node.expr.as_ref());
                 self.args(&node.args);
             }
@@ -178,9 +178,4 @@ impl<'a> Facts<'a> {
             self.expr(expr);
         }
     }
-}
-
-fn adds_markup(sum: &BinOp<'_>) -> bool {
-    let is_markup = |expr: &Expr<'_>| matches!(expr, Expr::Filter(filter) if MARKUP_FILTERS.contains(&filter.name));
-    matches!(sum.op, BinOpKind::Add) && (is_markup(&sum.left) || is_markup(&sum.right))
 }

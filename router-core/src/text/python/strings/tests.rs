@@ -11,7 +11,7 @@ fn eval(expression: &str) -> String {
         .eval(())
         .unwrap();
     let mut out = String::new();
-    super::write_str(&mut out, &value).unwrap();
+    crate::text::python::write_str(&mut out, &value).unwrap();
     out
 }
 
@@ -69,9 +69,12 @@ fn methods_answer_as_in_python() {
         (r"'{1}{0}'.format(1, 2)", "21"),
         (r"{'a': 1}.get('b', 2)", "2"),
         (r"{'a': 1}.get('b')", "None"),
-        (r"{'a': 1, 'b': 2}.items()", "[('a', 1), ('b', 2)]"),
-        (r"{'a': 1, 'b': 2}.keys()", "['a', 'b']"),
-        (r"{'a': 1, 'b': 2}.values()", "[1, 2]"),
+        (
+            r"{'a': 1, 'b': 2}.items()",
+            "dict_items([('a', 1), ('b', 2)])",
+        ),
+        (r"{'a': 1, 'b': 2}.keys()", "dict_keys(['a', 'b'])"),
+        (r"{'a': 1, 'b': 2}.values()", "dict_values([1, 2])"),
         (r"[1, 2, 1].count(1)", "2"),
         (r"[1, 2].index(2)", "1"),
     ] {
