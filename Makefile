@@ -7,6 +7,7 @@ STEP = @printf '\n==> %s\n'
 # Values the tests and the demo read; each can be set from outside.
 export PREFIXWAY_WASM ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/wasm32-unknown-unknown/release/prefixway_filter.wasm
 DEMO_ARGS ?=
+BENCH_TEXT_ARGS ?=
 
 .PHONY: help
 help: ## List the targets
@@ -38,7 +39,7 @@ test: wasm ## Run every test: units, properties, the filter on wasmtime, the who
 		cargo test --locked --workspace --no-fail-fast
 
 .PHONY: cases
-cases: ## Run the request and event cases ($PREFIXWAY_CASES, else ../shared/cases), one line each
+cases: wasm ## Run the request and event cases ($PREFIXWAY_CASES, else ../shared/cases), one line each
 	$(STEP) "cases"
 	@cargo run --locked --quiet -p prefixway-cases
 
@@ -50,6 +51,12 @@ lint: setup ## Format, clippy and documentation, all warnings are errors
 bench: wasm ## Run the benchmarks
 	$(STEP) "benchmarks"
 	@cargo bench --locked --workspace
+
+.PHONY: bench-text
+bench-text: setup ## Measure the way from body to chunk hashes: native, wasmtime and node's V8, beside memcpy and serde_json
+	$(STEP) "text path"
+	@guest="$$(PREFIXWAY_WASM_PACKAGE=prefixway-bench-text scripts/build-wasm.sh --locked)" \
+		&& cargo run --release --quiet --locked -p prefixway-bench-text -- "$$guest" $(BENCH_TEXT_ARGS)
 
 .PHONY: bench-index
 bench-index: ## The index beside those of dynamo-kv-router and kv-index, in one process run; rows in target/bench/index.json

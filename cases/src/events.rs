@@ -11,6 +11,7 @@ use serde::Deserialize;
 use crate::error::CaseError;
 use crate::folder;
 use crate::report::{Line, Status};
+pub(crate) use msgpack::batch;
 use service::Service;
 use step::{Pod, Step};
 
@@ -41,7 +42,7 @@ fn run_file(file: &Path) -> Line {
     let case = folder::read(file).and_then(|bytes| Ok(serde_json::from_slice::<Case>(&bytes)?));
     let (id, result) = match case {
         Ok(case) => (case.id.clone(), run_case(case)),
-        Err(error) => (String::from("?"), Err((0, error))),
+        Err(error) => (folder::id(file), Err((0, error))),
     };
     Line {
         id,

@@ -55,3 +55,12 @@ pub(crate) fn name(path: &Path) -> String {
         .map(|name| name.to_string_lossy().into_owned())
         .unwrap_or_default()
 }
+
+/// The id in a file that can't be read otherwise; `?` where there is none.
+pub(crate) fn id(path: &Path) -> String {
+    let value = read(path).ok().and_then(|bytes| {
+        let value: serde_json::Value = serde_json::from_slice(&bytes).ok()?;
+        Some(value.get("id")?.as_str()?.to_owned())
+    });
+    value.unwrap_or_else(|| "?".to_owned())
+}

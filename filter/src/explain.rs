@@ -2,17 +2,17 @@
 
 use core::fmt::Write;
 
-use prefixway_core::text::Unscorable;
-use prefixway_core::view::Decision;
+use prefixway_core::view::Chosen;
 
 /// Candidates that are named, best first.
 const CANDIDATES: usize = 4;
 
 /// `reason=prefix; prompt=1200; age_ms=12; candidates=8; 10.0.0.1:8000 cached=1184 tier=gpu queued=0 in_flight=1 ttft_ms=2 cost_ms=4; ...`
-pub(crate) fn explain(decision: &Decision, unscorable: Option<Unscorable>) -> String {
+pub(crate) fn explain(chosen: &Chosen) -> String {
+    let decision = &chosen.decision;
     let mut text = format!("reason={}", decision.reason.as_str());
-    if let Some(why) = unscorable {
-        let _ = write!(text, "/{}", why.reason());
+    if let Some(why) = chosen.no_text {
+        let _ = write!(text, "/{}", why.as_str());
     }
     let _ = write!(text, "; prompt={}", decision.prompt_tokens);
     if let Some(age_ms) = decision.age_ms {

@@ -1,44 +1,34 @@
 //! One HTTP exchange: holds the request until its body is whole, has it decided, and watches the answer pass.
 
+mod head;
+
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use prefixway_core::admission::{AtHead, Held, Refusal, Reply};
 use prefixway_core::lifecycle::{Input, Leg, Lifecycle, Output, TAIL_BYTES, Tail};
 use prefixway_core::snapshot::EndpointKey;
-use prefixway_core::text::Api;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::config::{HoldAt, Mode};
 use crate::host::{self, Buffer, HostError, Map};
 use crate::metrics::Reason;
-use crate::plugin::{Answer, Choice, Plugin};
+use crate::plugin::{Answer, Choice, Judged, Plugin};
 
-/// Where Envoy's override-host policy looks: addresses, best first.
-pub(crate) const DESTINATION: &str = "x-gateway-destination-endpoint";
-/// Rank of a data-parallel engine.
-pub(crate) const RANK: &str = "x-data-parallel-rank";
-/// The same two as filter state (`wasm.` before the name), where requests are held at their body.
-const DESTINATION_STATE: &str = "prefixway_destination";
-const RANK_STATE: &str = "prefixway_rank";
 /// Why a request went where it went, on the response; off by default.
 pub(crate) const EXPLAIN: &str = "x-prefixway-decision";
 
-/// Headers that name an endpoint. They never count when a client sends them.
-const ROUTING_HEADERS: [&str; 5] = [
-    DESTINATION,
-    "x-prefiller-host-port",
-    "x-data-parallel-host-port",
-    RANK,
-    "x-envoy-original-dst-host",
-];
+/// What Envoy's access log says of an answer of ours.
+const DETAILS: &str = "prefixway_refused";
 
 /// One exchange.
 pub(crate) struct HttpFilter {
     plugin: Rc<RefCell<Plugin>>,
     hold_at: HoldAt,
     lifecycle: Lifecycle<EndpointKey>,
-    api: Option<Api>,
+    /// What is held, as long as nothing is decided.
+    held: Option<Held>,
     held_bytes: usize,
     choice: Option<Rc<Choice>>,
     /// End of the answer, where it can be read.
@@ -56,7 +46,7 @@ impl HttpFilter {
             plugin,
             hold_at,
             lifecycle: Lifecycle::default(),
-            api: None,
+            held: None,
             held_bytes: 0,
             choice: None,
             tail: None,
@@ -77,41 +67,51 @@ impl HttpFilter {
         self.with(|plugin| plugin.host_error(error));
     }
 
-    /// The API of a request that can be routed: POST on a known path with a body.
-    fn routable(&self, end_of_stream: bool) -> Result<Option<Api>, HostError> {
-        let mode = self.with(|plugin| plugin.mode());
-        if end_of_stream || mode.is_none_or(|mode| mode == Mode::Off) {
-            return Ok(None);
+    /// What the headers make of a request. Headers that a client may not send are gone after this.
+    fn at_head(&self, end_of_stream: bool) -> Result<AtHead, HostError> {
+        head::remove_routing_headers()?;
+        let settings = self.with(|plugin| (plugin.mode(), plugin.max_body_bytes()));
+        match settings {
+            Some((Mode::On | Mode::Shadow, max_body_bytes)) => {
+                head::admit(end_of_stream, max_body_bytes)
+            }
+            Some((Mode::Off, _)) | None => Ok(AtHead::Pass),
         }
-        if host::header(Map::Request, ":method")?.as_deref() != Some("POST") {
-            return Ok(None);
-        }
-        let path = host::header(Map::Request, ":path")?;
-        let Some(api) = path.as_deref().and_then(Api::from_path) else {
-            return Ok(None);
-        };
-        // A compressed body is not read.
-        let encoded = host::header(Map::Request, "content-encoding")?;
-        let is_plain = |coding: &str| coding.is_empty() || coding.eq_ignore_ascii_case("identity");
-        Ok(encoded.is_none_or(|e| is_plain(e.trim())).then_some(api))
     }
 
-    fn remove_routing_headers() -> Result<(), HostError> {
-        ROUTING_HEADERS
-            .iter()
-            .try_for_each(|name| host::remove_header(Map::Request, name))
+    /// Refuses a request, or lets it pass where it is not for us to refuse it.
+    fn refuse(&mut self, refusal: &Refusal) -> Action {
+        match self.with(|plugin| plugin.refuse(refusal)).flatten() {
+            Some(reply) => self.answer(&reply),
+            None => Action::Continue,
+        }
     }
 
-    /// Chooses an endpoint and lets the request go on.
+    /// Answers a request in the engine's place.
+    fn answer(&mut self, reply: &Reply) -> Action {
+        match host::reply(reply.status, &reply.headers, &reply.body, DETAILS) {
+            Ok(()) => Action::Pause,
+            Err(error) => {
+                self.count_host_error(error);
+                Action::Continue
+            }
+        }
+    }
+
+    /// The held body.
+    fn body(&self) -> Result<Vec<u8>, HostError> {
+        match self.held_bytes {
+            // There is no buffer where nothing came.
+            0 => Ok(Vec::new()),
+            bytes => host::buffer(Buffer::RequestBody, 0, bytes),
+        }
+    }
+
+    /// Judges the request by its whole body, and lets it go on or answers it.
     fn decide(&mut self) -> Action {
         let now_ns = host::now_ns();
-        let chosen = match (
-            self.api,
-            host::buffer(Buffer::RequestBody, 0, self.held_bytes),
-        ) {
-            (Some(api), Ok(body)) => self
-                .with(|plugin| plugin.decide(api, &body, now_ns))
-                .flatten(),
+        let judged = match (self.held.take(), self.body()) {
+            (Some(held), Ok(body)) => self.with(|plugin| plugin.decide(&held, &body, now_ns)),
             (_, Err(error)) => {
                 self.count_host_error(error);
                 self.with(|plugin| plugin.metrics().decided(Reason::HostError));
@@ -119,12 +119,23 @@ impl HttpFilter {
             }
             (None, _) => None,
         };
-        let Some(choice) = chosen.map(Rc::new) else {
-            self.lifecycle.step(Input::Unrouted);
-            return Action::Continue;
-        };
-        let steer = self.with(|plugin| plugin.mode()) == Some(Mode::On);
-        if steer && let Err(error) = self.name_choice(&choice) {
+        match judged {
+            Some(Judged::Go(choice)) => self.steer(Rc::new(choice), now_ns),
+            Some(Judged::Reply(reply)) => {
+                self.lifecycle.step(Input::Unrouted);
+                self.answer(&reply)
+            }
+            Some(Judged::Pass) | None => {
+                self.lifecycle.step(Input::Unrouted);
+                Action::Continue
+            }
+        }
+    }
+
+    /// Lets a request go on to its choice.
+    fn steer(&mut self, choice: Rc<Choice>, decided_ns: u64) -> Action {
+        let steers = self.with(|plugin| plugin.mode()) == Some(Mode::On);
+        if steers && let Err(error) = head::name_choice(&choice, self.hold_at) {
             self.count_host_error(error);
             self.lifecycle.step(Input::Unrouted);
             return Action::Continue;
@@ -135,27 +146,13 @@ impl HttpFilter {
         };
         if let Output::Start(leg) = self.lifecycle.step(Input::Routed(leg)) {
             self.with(|plugin| {
-                plugin.started(Rc::clone(&choice), steer, leg.sent_ms);
-                let us = host::now_ns().saturating_sub(now_ns) / 1000;
+                plugin.started(Rc::clone(&choice), steers, leg.sent_ms);
+                let us = host::now_ns().saturating_sub(decided_ns) / 1000;
                 plugin.metrics().decision_us.record(us);
             });
         }
         self.choice = Some(choice);
         Action::Continue
-    }
-
-    /// Names the choice to Envoy: in headers while they are held, in filter state once they have gone on.
-    fn name_choice(&self, choice: &Choice) -> Result<(), HostError> {
-        if self.hold_at == HoldAt::Body {
-            if let Some(rank) = choice.rank {
-                host::set_property(RANK_STATE, &rank.to_string())?;
-            }
-            return host::set_property(DESTINATION_STATE, &choice.destinations);
-        }
-        if let Some(rank) = choice.rank {
-            host::set_header(Map::Request, RANK, &rank.to_string())?;
-        }
-        host::set_header(Map::Request, DESTINATION, &choice.destinations)
     }
 
     fn apply(&mut self, output: Output<EndpointKey>) {
@@ -234,26 +231,27 @@ impl Context for HttpFilter {
 
 impl HttpContext for HttpFilter {
     fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        let result = Self::remove_routing_headers().and_then(|()| self.routable(end_of_stream));
-        self.api = result.unwrap_or_else(|error| {
+        let at_head = self.at_head(end_of_stream).unwrap_or_else(|error| {
             self.count_host_error(error);
-            None
+            AtHead::Pass
         });
-        let known = self.api.is_some();
-        match self.lifecycle.step(Input::Headers { known }) {
-            Output::Hold if self.hold_at == HoldAt::Headers => Action::Pause,
+        if let AtHead::Hold(held) = at_head {
+            self.held = Some(held);
+        }
+        let known = self.held.is_some();
+        match (self.lifecycle.step(Input::Headers { known }), at_head) {
+            (Output::Hold, _) if self.hold_at == HoldAt::Headers => Action::Pause,
+            (_, AtHead::Refuse(refusal)) => self.refuse(&refusal),
             _ => Action::Continue,
         }
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
         self.held_bytes = size;
-        let limit = self.with(|plugin| plugin.max_body_bytes());
-        if self.api.is_some() && limit.is_none_or(|limit| size > limit) {
-            if self.lifecycle.step(Input::Unrouted) == Output::Pass {
-                self.with(|plugin| plugin.metrics().decided(Reason::TooLarge));
-            }
-            return Action::Continue;
+        if let Some(held) = self.held.filter(|held| held.is_too_large(size)) {
+            self.held = None;
+            self.lifecycle.step(Input::Unrouted);
+            return self.refuse(&held.too_large());
         }
         match self.lifecycle.step(Input::Body { end: end_of_stream }) {
             Output::Decide => self.decide(),

@@ -16,7 +16,6 @@ mod host;
 mod http;
 mod metrics;
 mod plugin;
-mod prompters;
 mod root;
 mod shared;
 mod streams;

@@ -3,6 +3,7 @@
 //! Metrics belong to the whole proxy: VMs that define the same name add to the same one. A label is written into the name
 //! (`prefixway_decisions_total.reason=cache`), and the Envoy configuration has a rule that takes it out again. Values are integers.
 
+use prefixway_core::admission::{Cause, LoadOnly, Refusal};
 use prefixway_core::text::Unscorable;
 use prefixway_core::view;
 
@@ -13,42 +14,41 @@ use crate::host::{self, MetricId, MetricKind};
 pub(crate) enum Reason {
     /// The view decided, or found no endpoint.
     View(view::Reason),
+    /// Steered by load: nothing of the body can be read.
+    Unread(LoadOnly),
+    /// Not steered: something is wrong with the request. It was answered here, or passed.
+    Amiss(Cause),
     /// Not steered: nothing has come from the indexer yet.
     NoSnapshot,
-    /// Not steered: the model is not known.
-    UnknownModel,
-    /// Not steered: the body is no inference request.
-    BadBody,
-    /// Not steered: the body is longer than allowed.
-    TooLarge,
     /// Not steered: the host refused a call.
     HostError,
 }
 
 impl Reason {
     /// Every reason.
-    pub(crate) const ALL: [Self; 11] = [
-        Self::View(view::Reason::Prefix),
-        Self::View(view::Reason::LoadOverPrefix),
-        Self::View(view::Reason::NoPrefix),
-        Self::View(view::Reason::NoText),
-        Self::View(view::Reason::Stale),
-        Self::View(view::Reason::NoEndpoint),
-        Self::NoSnapshot,
-        Self::UnknownModel,
-        Self::BadBody,
-        Self::TooLarge,
-        Self::HostError,
-    ];
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        let views = [
+            view::Reason::Prefix,
+            view::Reason::LoadOverPrefix,
+            view::Reason::NoPrefix,
+            view::Reason::NoText,
+            view::Reason::Stale,
+            view::Reason::NoEndpoint,
+        ];
+        let views = views.into_iter().map(Self::View);
+        views
+            .chain(LoadOnly::ALL.map(Self::Unread))
+            .chain(Cause::ALL.map(Self::Amiss))
+            .chain([Self::NoSnapshot, Self::HostError])
+    }
 
     /// The reason as a label.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::View(reason) => reason.as_str(),
+            Self::Unread(why) => why.as_str(),
+            Self::Amiss(cause) => cause.as_str(),
             Self::NoSnapshot => "no_snapshot",
-            Self::UnknownModel => "unknown_model",
-            Self::BadBody => "bad_body",
-            Self::TooLarge => "too_large",
             Self::HostError => "host_error",
         }
     }
@@ -62,6 +62,7 @@ macro_rules! metrics {
             $($(#[$doc])* pub(crate) $field: Metric,)*
             decisions: Vec<(Reason, Metric)>,
             unscorable: Vec<(Unscorable, Metric)>,
+            rejections: Vec<(u16, Metric)>,
         }
 
         impl Metrics {
@@ -69,8 +70,7 @@ macro_rules! metrics {
             pub(crate) fn define() -> Self {
                 Self {
                     $($field: Metric::define(MetricKind::$kind, $name),)*
-                    decisions: Reason::ALL
-                        .into_iter()
+                    decisions: Reason::all()
                         .map(|reason| {
                             let name = format!("prefixway_decisions_total.reason={}", reason.as_str());
                             (reason, Metric::define(MetricKind::Counter, &name))
@@ -81,6 +81,13 @@ macro_rules! metrics {
                         .map(|reason| {
                             let name = format!("prefixway_unscorable_total.reason={}", reason.reason());
                             (reason, Metric::define(MetricKind::Counter, &name))
+                        })
+                        .collect(),
+                    rejections: Refusal::STATUSES
+                        .into_iter()
+                        .map(|status| {
+                            let name = format!("prefixway_rejected_requests_total.status={status}");
+                            (status, Metric::define(MetricKind::Counter, &name))
                         })
                         .collect(),
                 }
@@ -102,7 +109,7 @@ metrics! {
     cached_tokens: Counter "prefixway_cached_tokens_total",
     /// Answers that ended early or failed.
     failed: Counter "prefixway_failed_requests_total",
-    /// Requests in flight over all workers, written by the leader.
+    /// Sequences in flight over all workers, written by the leader.
     in_flight: Gauge "prefixway_in_flight_requests",
     /// Age of the prefix knowledge, whole seconds rounded up.
     index_age: Gauge "prefixway_index_age_seconds",
@@ -158,6 +165,13 @@ impl Metrics {
     /// Counts a decision.
     pub(crate) fn decided(&self, reason: Reason) {
         if let Some((_, metric)) = self.decisions.iter().find(|(r, _)| *r == reason) {
+            metric.count();
+        }
+    }
+
+    /// Counts a request that was answered here.
+    pub(crate) fn rejected(&self, status: u16) {
+        if let Some((_, metric)) = self.rejections.iter().find(|(s, _)| *s == status) {
             metric.count();
         }
     }

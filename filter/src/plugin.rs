@@ -10,13 +10,13 @@ mod running;
 
 use std::rc::Rc;
 
-pub(crate) use running::{Answer, Choice, Running};
+pub(crate) use running::{Answer, Choice, Fate, Running};
 
+use prefixway_core::admission::{Held, Refusal, Reply};
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::{SharedData, SharedError};
 use prefixway_core::snapshot::EndpointKey;
-use prefixway_core::text::Api;
-use prefixway_core::view::ViewConfig;
+use prefixway_core::view::{NoText, ViewConfig};
 
 use crate::config::{Config, HoldAt, Mode};
 use crate::host::{self, HostError};
@@ -25,6 +25,17 @@ use crate::shared::HostData;
 
 /// Key of the gateway's name, the same for all plugins and VMs of a proxy in one scope.
 const GATEWAY_KEY: &str = "pw/1/gateway";
+
+/// What to do with a request.
+#[derive(Debug)]
+pub(crate) enum Judged {
+    /// Name the choice and let it go on.
+    Go(Choice),
+    /// Let it go on as it is.
+    Pass,
+    /// Answer it.
+    Reply(Reply),
+}
 
 #[derive(Debug)]
 enum State {
@@ -99,29 +110,60 @@ impl Plugin {
         }
     }
 
-    /// Chooses an endpoint for a request, or `None` when it is to pass as it is.
-    pub(crate) fn decide(&mut self, api: Api, body: &[u8], now_ns: u64) -> Option<Choice> {
+    /// Judges a request by its whole body, and chooses an endpoint for it.
+    pub(crate) fn decide(&mut self, held: &Held, body: &[u8], now_ns: u64) -> Judged {
         let explain = self.may_explain();
-        let result = match &mut self.state {
+        let fate = match &mut self.state {
             State::Running(running) => {
                 running.settle(&self.metrics);
-                running.decide(api, body, now_ns, explain)
+                running.decide(held, body, now_ns, explain)
             }
-            State::Fresh { .. } | State::Naming { .. } => Err(Reason::NoSnapshot),
+            State::Fresh { .. } | State::Naming { .. } => Fate::Pass(Reason::NoSnapshot),
         };
-        match result {
-            Ok(choice) => {
-                self.metrics.decided(Reason::View(choice.decision.reason));
-                if let Some(reason) = choice.unscorable {
-                    self.metrics.unscorable(reason);
-                }
-                Some(choice)
+        match fate {
+            Fate::Go(choice) => {
+                self.count(&choice);
+                Judged::Go(*choice)
             }
-            Err(reason) => {
+            // Without a policy nothing is known that could be amiss with a model.
+            Fate::Pass(Reason::Amiss(_)) if self.policy().is_none() => {
+                self.metrics.decided(Reason::NoSnapshot);
+                Judged::Pass
+            }
+            Fate::Pass(reason) => {
                 self.metrics.decided(reason);
-                None
+                Judged::Pass
             }
+            Fate::Refuse(refusal) => match self.refuse(&refusal) {
+                Some(reply) => Judged::Reply(reply),
+                None => Judged::Pass,
+            },
         }
+    }
+
+    fn count(&self, choice: &Choice) {
+        let reason = match choice.chosen.no_text {
+            Some(NoText::Unread(why)) => Reason::Unread(why),
+            Some(NoText::Unscorable(why)) => {
+                self.metrics.unscorable(why);
+                Reason::View(choice.chosen.decision.reason)
+            }
+            None => Reason::View(choice.chosen.decision.reason),
+        };
+        self.metrics.decided(reason);
+    }
+
+    /// Counts a request that is to be refused, and gives the answer. `None`: it has to pass, because the filter doesn't steer, the engines
+    /// are to answer, or nothing is known yet of how things are to be.
+    pub(crate) fn refuse(&self, refusal: &Refusal) -> Option<Reply> {
+        self.metrics.decided(Reason::Amiss(refusal.cause()));
+        let policy = self.policy()?;
+        let may_refuse = self.mode() == Mode::On && policy.reject_bad_requests.unwrap_or(true);
+        may_refuse.then(|| {
+            let reply = refusal.reply();
+            self.metrics.rejected(reply.status);
+            reply
+        })
     }
 
     /// The plugin at work, with everything counted that has gone on.

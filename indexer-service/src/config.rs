@@ -155,8 +155,8 @@ pub struct Endpoint {
     pub role: Role,
     /// Accelerator class, an open list; empty when not given.
     pub accelerator: String,
-    /// Adapters that it serves, each one of its model's; empty: all of them.
-    pub adapters: Vec<String>,
+    /// Adapters that it serves, each one of its model's; `None`: all of them.
+    pub adapters: Option<Vec<String>>,
     /// Event source; `None` leaves the endpoint to decisions alone.
     pub events: Option<Events>,
     /// Prefill rate in tokens per second.
@@ -218,9 +218,11 @@ pub struct Policy {
     pub max_age: Duration,
     /// Allows the explain response header.
     pub explain: bool,
+    /// Whether gateways answer requests that the engines would refuse.
+    pub reject_bad_requests: bool,
     /// Whether the filter steers.
     pub mode: Mode,
-    /// Larger bodies are routed by load.
+    /// Longer bodies are refused, or pass unread.
     pub max_body_bytes: u32,
     /// Longer prompts are scored up to here.
     pub max_prompt_bytes: u32,

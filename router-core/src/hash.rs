@@ -9,6 +9,9 @@
 //! in milliseconds. The hash is not a MAC: whoever learns the seed can look for collisions.
 //! Lengths and the revision are u64 LE; `space` is one byte, 1 = text, 2 = token.
 
+mod chunk;
+
+use chunk::ChunkHasher;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of canonical text (or of token ids as u32 LE) in one chunk.
@@ -87,20 +90,17 @@ impl ChunkHash {
     /// The hash one chunk deeper.
     #[must_use]
     pub fn extend(self, chunk: &[u8; CHUNK_BYTES], seed: Seed) -> Self {
-        let mut input = [0u8; 8 + CHUNK_BYTES];
-        let (parent, rest) = input.split_at_mut(8);
-        parent.copy_from_slice(&self.0.to_le_bytes());
-        rest.copy_from_slice(chunk);
-        Self(xxh3_64_with_seed(&input, seed.0))
+        Self(ChunkHasher::new(seed).extend(self.0, chunk))
     }
 }
 
 /// Hashes of every whole chunk of `text`, shallowest first; a tail shorter than a chunk has none.
 pub fn chunk_hashes(scope: ChunkHash, text: &[u8], seed: Seed) -> impl Iterator<Item = ChunkHash> {
     let (chunks, _tail) = text.as_chunks::<CHUNK_BYTES>();
-    chunks.iter().scan(scope, move |hash, chunk| {
-        *hash = hash.extend(chunk, seed);
-        Some(*hash)
+    let hasher = ChunkHasher::new(seed);
+    chunks.iter().scan(scope.0, move |hash, chunk| {
+        *hash = hasher.extend(*hash, chunk);
+        Some(ChunkHash(*hash))
     })
 }
 

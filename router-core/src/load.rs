@@ -28,7 +28,7 @@ pub const MAX_LOAD_AGE_MS: u64 = 3_000;
 /// Work given to an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Requests in flight.
+    /// Sequences in flight: of each request its `n` times its prompts.
     pub in_flight: u32,
     /// Prompt tokens sent to it and not yet prefilled.
     pub queued_prefill_tokens: u64,
@@ -155,7 +155,7 @@ mod tests {
             queued_prefill_tokens,
         };
         let mut own = Ledger::default();
-        own.start(RequestId(1), key, 100);
+        own.start(RequestId(1), key, 100, 1);
         let mut view = LoadView::default();
         view.set_vms([(key, usage(2, 20)), (key, usage(1, 5))].into_iter());
         assert_eq!(view.of(key, &own, 0).usage, usage(4, 125));

@@ -94,8 +94,9 @@ pub struct Explanation {
 
 /// Whether an endpoint may serve the request at all: healthy, of the model, pool and phase, and with the adapter.
 pub fn is_eligible(endpoint: &EndpointInfo, need: &Need<'_>) -> bool {
-    let has_adapter = |adapter| {
-        endpoint.adapters.is_empty() || endpoint.adapters.iter().any(|name| name == adapter)
+    let has_adapter = |adapter| match &endpoint.adapters {
+        None => true,
+        Some(adapters) => adapters.iter().any(|name| name == adapter),
     };
     endpoint.healthy
         && (need.model.is_empty() || endpoint.model.is_empty() || endpoint.model == need.model)

@@ -7,11 +7,14 @@
 //!                                                    └──── first_byte, finish ◄── the request ◄─┘
 //! ```
 
+pub mod choose;
 pub mod decide;
+mod lookup;
 mod relay;
 
 use hashbrown::HashMap;
 
+pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason};
 
 use crate::{
@@ -136,33 +139,6 @@ impl RoutingView {
             .filter_map(|member| member.info().policy.as_ref())
     }
 
-    /// The profile a request's `model` means, and the adapter when it means one. Without `model`, the default profile.
-    pub fn profile_of<'a>(
-        &'a self,
-        model: Option<&'a str>,
-    ) -> Option<(&'a proto::ModelProfile, Option<&'a str>)> {
-        let Some(name) = model else {
-            return self.policies().find_map(|policy| {
-                let default = &policy.default_model;
-                let found = policy
-                    .models
-                    .iter()
-                    .find(|profile| !default.is_empty() && profile.id == *default);
-                found.map(|profile| (profile, None))
-            });
-        };
-        let has = |names: &[String]| names.iter().any(|other| other == name);
-        let profiles = || self.policies().flat_map(|policy| &policy.models);
-        let base = profiles()
-            .find(|profile| has(&profile.names))
-            .map(|profile| (profile, None));
-        base.or_else(|| {
-            profiles()
-                .find(|profile| has(&profile.adapters))
-                .map(|profile| (profile, Some(name)))
-        })
-    }
-
     /// Brings everything up to date; to be called every few ms.
     pub fn tick(&mut self, now_ms: u64, shared: &impl SharedData) -> Ticked {
         let mut ticked = Ticked::default();
@@ -231,7 +207,7 @@ impl RoutingView {
         &mut self,
         request: RequestId,
         decision: &Decision,
-        prompt: Option<&PromptHashes>,
+        prompts: &[PromptHashes],
         now_ms: u64,
         shared: &impl SharedData,
     ) -> Result<(), SharedError> {
@@ -239,7 +215,8 @@ impl RoutingView {
         else {
             return Ok(());
         };
-        if !self.ledger.start(request, choice.key, best.uncached_tokens) {
+        let (queued_tokens, units) = (best.uncached_tokens, decision.load_units);
+        if !self.ledger.start(request, choice.key, queued_tokens, units) {
             return Ok(());
         }
         let shard = u32::try_from(choice.shard).unwrap_or(u32::MAX);
@@ -255,7 +232,9 @@ impl RoutingView {
                 predicted_cached_tokens,
             },
         );
-        let rungs = prompt.map_or(&[][..], |prompt| &prompt.rungs);
+        // Of a batch one prompt is told: the message has room for one, and the others are known once events confirm them.
+        let told = prompts.iter().find(|prompt| !prompt.rungs.is_empty());
+        let rungs = told.map_or(&[][..], |prompt| &prompt.rungs);
         let routed = proto::Routed {
             request: origin.request.0,
             endpoint: 0,
@@ -264,7 +243,7 @@ impl RoutingView {
                 .flat_map(|rung| rung.hash.to_le_bytes())
                 .collect::<Vec<u8>>()
                 .into(),
-            prompt_bytes: prompt.map_or(0, |prompt| prompt.bytes),
+            prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
             predicted_cached_tokens,
             estimated_prompt_tokens: decision.prompt_tokens,
         };
@@ -295,7 +274,7 @@ impl RoutingView {
         self.registry.touch();
     }
 
-    /// Requests in flight in all VMs of this proxy.
+    /// Sequences in flight in all VMs of this proxy.
     pub fn in_flight(&self, now_ms: u64) -> u32 {
         let own = self.ledger.usages();
         own.chain(self.registry.usages(now_ms))

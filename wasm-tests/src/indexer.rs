@@ -27,7 +27,8 @@ pub const ADAPTER: &str = "tiny-sql";
 pub const BYTES_PER_TOKEN: u32 = 4;
 /// Tokens per block.
 pub const BLOCK: u32 = 16;
-const SEED: Seed = Seed(0x5eed);
+/// Seed of the chunk hash.
+pub const SEED: Seed = Seed(0x5eed);
 
 /// What the streams of all VMs have said.
 #[derive(Debug, Default)]
@@ -144,6 +145,20 @@ impl Indexer {
             streams: HashMap::new(),
             heard: Heard::default(),
         }
+    }
+
+    /// An index without entries that serves these models on these endpoints.
+    pub fn serving(policy: Policy, endpoints: Endpoints) -> Self {
+        Self {
+            policy,
+            endpoints,
+            ..Self::new(&[])
+        }
+    }
+
+    /// Publishes what changed in an index.
+    pub fn publish(&mut self, changes: &Changes) {
+        self.publisher.apply(changes).unwrap();
     }
 
     /// Lets the model's prompts be spelled in another way, with that state.

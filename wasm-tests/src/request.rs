@@ -66,13 +66,14 @@ impl<'a> RequestBuilder<'a> {
 
     /// Sends everything and ends the request.
     pub fn end(self) -> Outcome {
-        let (id, paused) = self.headers_only();
-        id.finish(paused)
+        let ends = self.chunks.is_empty();
+        let (flow, paused) = self.headers_only(ends);
+        flow.finish(paused)
     }
 
     /// Sends everything and ends the request with trailers.
     pub fn end_with_trailers(self) -> Outcome {
-        let (mut flow, paused) = self.headers_only();
+        let (mut flow, paused) = self.headers_only(false);
         for chunk in std::mem::take(&mut flow.chunks) {
             flow.body(chunk, false);
         }
@@ -82,14 +83,14 @@ impl<'a> RequestBuilder<'a> {
 
     /// Sends everything, but the client neither ends the body nor goes away.
     pub fn hang(self) -> Outcome {
-        let (mut flow, paused) = self.headers_only();
+        let (mut flow, paused) = self.headers_only(false);
         for chunk in std::mem::take(&mut flow.chunks) {
             flow.body(chunk, false);
         }
         flow.outcome(paused)
     }
 
-    fn headers_only(self) -> (Flow<'a>, bool) {
+    fn headers_only(self, ends: bool) -> (Flow<'a>, bool) {
         let count = u32::try_from(self.headers.len()).unwrap_or(u32::MAX);
         let exchange = Exchange {
             request_headers: self.headers,
@@ -103,10 +104,10 @@ impl<'a> RequestBuilder<'a> {
             held: Vec::new(),
             passed: Vec::new(),
         };
-        let last = u32::from(flow.chunks.is_empty());
+        let arguments = (id.0, count, u32::from(ends));
         let action = flow
             .vm
-            .call::<_, u32>("proxy_on_request_headers", id.0, (id.0, count, last));
+            .call::<_, u32>("proxy_on_request_headers", id.0, arguments);
         if action == Some(CONTINUE) {
             flow.pass_headers();
         }
@@ -135,10 +136,14 @@ impl Flow<'_> {
         }
     }
 
+    /// Whether nothing more is told to the filter: it has answered by itself, or its VM is gone.
+    fn is_over(&mut self) -> bool {
+        self.vm.trap().is_some() || self.exchange().is_none_or(|e| e.reply.is_some())
+    }
+
     /// One data callback; paused data is held back and seen again with the next chunk.
     fn body(&mut self, chunk: Vec<u8>, last: bool) {
-        let replied = self.exchange().is_none_or(|e| e.reply.is_some());
-        if replied || self.vm.trap().is_some() {
+        if self.is_over() {
             return;
         }
         let mut data = std::mem::take(&mut self.held);
@@ -168,6 +173,9 @@ impl Flow<'_> {
 
     /// The trailers callback: what was held can still be read, and goes on with them.
     fn trailers(&mut self) {
+        if self.is_over() {
+            return;
+        }
         let id = self.id.0;
         let held = std::mem::take(&mut self.held);
         if let Some(exchange) = self.exchange() {

@@ -6,7 +6,7 @@ use super::step::hex;
 use crate::error::CaseError;
 
 /// A batch of 0.32: `[ts, events, rank]` with map events.
-pub(super) fn batch(events: &[Map<String, Value>], rank: u64) -> Result<Vec<u8>, CaseError> {
+pub(crate) fn batch(events: &[Map<String, Value>], rank: u64) -> Result<Vec<u8>, CaseError> {
     let mut out = vec![0x93, 0xcb];
     out.extend(0f64.to_be_bytes());
     header(&mut out, 0xdc, events.len())?;

@@ -1,6 +1,6 @@
 //! All cases, as `make cases` runs them.
 
-use prefixway_cases::{Report, events, folder};
+use prefixway_cases::folder;
 
 #[test]
 fn all_cases_hold() {
@@ -11,9 +11,7 @@ fn all_cases_hold() {
             return;
         }
     };
-    let report = Report {
-        lines: events::run(&folder.join("events")),
-    };
+    let report = prefixway_cases::run(&folder).unwrap();
     println!("{report}");
     assert!(report.is_good(), "\n{report}");
     assert!(!report.lines.is_empty(), "no files in {}", folder.display());

@@ -10,5 +10,5 @@
 pub mod recorder;
 pub mod rig;
 
-pub use recorder::Recorder;
+pub use recorder::{Recorded, Recorder};
 pub use rig::{Pool, Rig};

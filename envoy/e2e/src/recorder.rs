@@ -1,18 +1,34 @@
-//! A stand-in for an engine that answers with the request headers it saw.
+//! A stand-in for an engine that answers with the request headers it saw, and keeps what it got.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
 
 use anyhow::Context;
 use axum::body::Bytes;
-use axum::http::HeaderMap;
+use axum::extract::DefaultBodyLimit;
+use axum::http::{HeaderMap, Method, Uri};
 use axum::{Json, Router};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
+
+/// One request that came.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Recorded {
+    /// Method.
+    pub method: String,
+    /// Path with query.
+    pub path: String,
+    /// Headers in order, names in lower case.
+    pub headers: Vec<(String, String)>,
+    /// The whole body.
+    pub body: Vec<u8>,
+}
 
 /// A running recorder; dropping it stops it.
 #[derive(Debug)]
 pub struct Recorder {
     address: SocketAddr,
+    recorded: Arc<Mutex<Vec<Recorded>>>,
     server: JoinHandle<()>,
 }
 
@@ -27,20 +43,42 @@ impl Recorder {
             .context("no port for a recorder")?;
         let address = listener.local_addr()?;
         let name = name.to_owned();
+        let recorded = Arc::new(Mutex::new(Vec::new()));
+        let kept = Arc::clone(&recorded);
         // The body is read to its end: a server that answers before closes the connection, and the next request on it fails.
-        let app = Router::new().fallback(move |headers: HeaderMap, _: Bytes| {
-            std::future::ready(answer(name.clone(), &headers))
-        });
+        let handler = move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
+            let request = record(&method, &uri, &headers, &body);
+            let answer = answer(name.clone(), &request);
+            if let Ok(mut kept) = kept.lock() {
+                kept.push(request);
+            }
+            std::future::ready(answer)
+        };
+        let app = Router::new()
+            .fallback(handler)
+            .layer(DefaultBodyLimit::disable());
         let server = tokio::spawn(async move {
             // Ends with the task only.
             let _ = axum::serve(listener, app).await;
         });
-        Ok(Self { address, server })
+        Ok(Self {
+            address,
+            recorded,
+            server,
+        })
     }
 
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Takes what has come since the last call, oldest first.
+    pub fn take(&self) -> Vec<Recorded> {
+        let recorded = self.recorded.lock();
+        recorded
+            .map(|mut recorded| std::mem::take(&mut *recorded))
+            .unwrap_or_default()
     }
 }
 
@@ -50,15 +88,22 @@ impl Drop for Recorder {
     }
 }
 
-fn answer(name: String, headers: &HeaderMap) -> ([(&'static str, String); 1], Json<Value>) {
-    let seen: Map<String, Value> = headers
-        .iter()
-        .map(|(key, value)| {
-            (
-                key.to_string(),
-                String::from_utf8_lossy(value.as_bytes()).into(),
-            )
-        })
-        .collect();
+fn record(method: &Method, uri: &Uri, headers: &HeaderMap, body: &Bytes) -> Recorded {
+    let path = uri.path_and_query().map(ToString::to_string);
+    let headers = headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        (name.to_string(), value)
+    });
+    Recorded {
+        method: method.to_string(),
+        path: path.unwrap_or_default(),
+        headers: headers.collect(),
+        body: body.to_vec(),
+    }
+}
+
+fn answer(name: String, request: &Recorded) -> ([(&'static str, String); 1], Json<Value>) {
+    let headers = request.headers.iter().cloned();
+    let seen: Map<String, Value> = headers.map(|(name, value)| (name, value.into())).collect();
     ([("x-engine", name)], Json(json!({"headers": seen})))
 }

@@ -3,6 +3,11 @@
 //! They are declared here and not taken from the SDK, because the SDK panics on statuses it does not expect, and reads numbers outside its
 //! enumeration as one of its variants. Off wasm every call answers [`UNAVAILABLE`], so that the crate's own tests link.
 
+#![cfg_attr(
+    not(target_arch = "wasm32"),
+    expect(clippy::too_many_arguments, reason = "the ABI's signatures")
+)]
+
 /// Status of a build without a host.
 #[cfg(not(target_arch = "wasm32"))]
 pub(super) const UNAVAILABLE: u32 = 12;
@@ -57,6 +62,16 @@ host_functions! {
         path_size: usize,
         data: *mut *mut u8,
         size: *mut usize,
+    );
+    fn proxy_send_local_response(
+        status: u32,
+        details: *const u8,
+        details_size: usize,
+        body: *const u8,
+        body_size: usize,
+        headers: *const u8,
+        headers_size: usize,
+        grpc_status: i32,
     );
     fn proxy_set_property(path: *const u8, path_size: usize, value: *const u8, value_size: usize);
     fn proxy_get_shared_data(

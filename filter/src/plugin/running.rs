@@ -1,52 +1,28 @@
 //! A plugin at work: decides, keeps load, follows or leads the shards.
 
+mod choosing;
+
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
+pub(crate) use choosing::{Choice, Fate};
+
 use prefixway_core::lifecycle::{Finish, Usage};
 use prefixway_core::load::RequestId;
+use prefixway_core::prompters::Prompters;
 use prefixway_core::proto::Policy;
-use prefixway_core::schedule::Phase;
 use prefixway_core::shared::Member;
-use prefixway_core::snapshot::{EndpointKey, PromptHashes};
-use prefixway_core::text::{self, Api, LocalTime, Unscorable};
-use prefixway_core::view::{Ask, Decision, Ending, RoutingView, ViewConfig};
+use prefixway_core::snapshot::EndpointKey;
+use prefixway_core::view::{Ending, RoutingView, ViewConfig};
 
-use crate::explain::explain;
-use crate::metrics::{Metrics, Reason};
-use crate::prompters::{Hashing, Prompters};
+use crate::metrics::Metrics;
 use crate::shared::HostData;
 use crate::streams::Streams;
 
-/// Prompt bytes that are hashed when the policy says nothing.
-const DEFAULT_MAX_PROMPT_BYTES: usize = 4 << 20;
 /// How often slowly changing gauges are written.
 const GAUGE_PERIOD_MS: u64 = 500;
 /// Longest prefill that is believed of an answer that is not streamed.
 const MAX_PREFILL_MS: f64 = 600_000.0;
-
-/// Where a request goes.
-#[derive(Clone, Debug)]
-pub(crate) struct Choice {
-    /// The request's number in this VM.
-    pub(crate) request: RequestId,
-    /// Endpoints, reason and estimates; there is at least one choice.
-    pub(crate) decision: Decision,
-    /// Best endpoint.
-    pub(crate) endpoint: EndpointKey,
-    /// Its rank, for the header.
-    pub(crate) rank: Option<u32>,
-    /// Addresses to try, best first, separated by commas.
-    pub(crate) destinations: String,
-    /// Hashes of the prompt, where it has text.
-    pub(crate) prompt: Option<PromptHashes>,
-    /// Why it has none.
-    pub(crate) unscorable: Option<Unscorable>,
-    /// Whether the answer is streamed: only then its first byte tells when prefill ended.
-    pub(crate) is_streamed: bool,
-    /// For the response header, when that is allowed.
-    pub(crate) explanation: Option<String>,
-}
 
 /// How an exchange ended, and what the engine reported.
 #[derive(Clone, Copy, Debug)]
@@ -106,78 +82,6 @@ impl Running {
         self.view.policies().next()
     }
 
-    /// Chooses an endpoint.
-    ///
-    /// # Errors
-    /// Why the request is not steered at all.
-    pub(crate) fn decide(
-        &mut self,
-        api: Api,
-        body: &[u8],
-        now_ns: u64,
-        explained: bool,
-    ) -> Result<Choice, Reason> {
-        let (Some(policy), Some(seed)) = (self.policy(), self.view.seed()) else {
-            return Err(Reason::NoSnapshot);
-        };
-        let now_ms = now_ns / 1_000_000;
-        let seconds = i64::try_from(now_ms / 1000).unwrap_or(i64::MAX);
-        let mut hashing = Hashing {
-            seed,
-            max_bytes: match policy.max_prompt_bytes {
-                0 => DEFAULT_MAX_PROMPT_BYTES,
-                bytes => bytes as usize,
-            },
-            local_time: LocalTime::from_unix(seconds, policy.utc_offset_s),
-        };
-        let request = text::parse(api, body).map_err(|_| Reason::BadBody)?;
-        let (profile, adapter) = self
-            .view
-            .profile_of(request.model.as_deref())
-            .ok_or(Reason::UnknownModel)?;
-        if let Some(offset_s) = profile.utc_offset_s {
-            hashing.local_time = LocalTime::from_unix(seconds, offset_s);
-        }
-        let (prompt, unscorable) = match self.prompters.hashes(profile, adapter, &request, hashing)
-        {
-            Ok(prompt) => (Some(prompt), None),
-            Err(reason) => (None, Some(reason)),
-        };
-        let ask = Ask {
-            model: &profile.id,
-            adapter,
-            pool: &profile.pool,
-            phase: Phase::Decode,
-            prompt: prompt.as_ref(),
-            prompt_tokens: None,
-            bytes: request.prefill_bytes,
-            bytes_per_token: profile.bytes_per_token,
-        };
-        let decision = self.view.decide(&ask, now_ms, now_ns);
-        let best = decision
-            .choices
-            .first()
-            .ok_or(Reason::View(decision.reason))?;
-        let addresses: Vec<&str> = decision
-            .choices
-            .iter()
-            .map(|choice| choice.address.as_str())
-            .collect();
-        let number = RequestId(self.next_request);
-        self.next_request += 1;
-        Ok(Choice {
-            request: number,
-            endpoint: best.key,
-            rank: best.rank,
-            destinations: addresses.join(","),
-            explanation: explained.then(|| explain(&decision, unscorable)),
-            prompt,
-            unscorable,
-            is_streamed: request.stream,
-            decision,
-        })
-    }
-
     /// The endpoint with this address, of this rank if there is such a one.
     pub(crate) fn endpoint(&self, address: &str, rank: Option<u32>) -> Option<EndpointKey> {
         [rank, None]
@@ -202,18 +106,22 @@ impl Running {
     pub(crate) fn settle(&mut self, metrics: &Metrics) {
         for departure in core::mem::take(&mut self.departures) {
             let Departure { choice, at_ms, .. } = &departure;
-            let prompt = choice.prompt.as_ref().filter(|_| departure.is_steered);
-            let (decision, data) = (&choice.decision, &self.data);
+            let prompts = if departure.is_steered {
+                choice.chosen.prompts.as_slice()
+            } else {
+                &[]
+            };
+            let (decision, data) = (&choice.chosen.decision, &self.data);
             let committed = self
                 .view
-                .commit(choice.request, decision, prompt, *at_ms, data);
+                .commit(choice.request, decision, prompts, *at_ms, data);
             if committed.is_err() {
                 metrics.host_errors.count();
             }
-            let predicted = choice.decision.predicted_cached_tokens();
+            let predicted = choice.chosen.decision.predicted_cached_tokens();
             metrics.matched_tokens.record(u64::from(predicted));
             if !choice.is_streamed
-                && let Some(best) = choice.decision.ranking.first()
+                && let Some(best) = choice.chosen.decision.ranking.first()
             {
                 #[expect(
                     clippy::cast_possible_truncation,
@@ -264,7 +172,7 @@ impl Running {
             metrics.ttft_ms.record(u64::from(ms));
         }
         if let Some(cached) = reported.cached_tokens {
-            let predicted = choice.decision.predicted_cached_tokens();
+            let predicted = choice.chosen.decision.predicted_cached_tokens();
             metrics.cached_tokens.add(cached);
             metrics.predicted_tokens.add(predicted);
         }

@@ -216,6 +216,7 @@ impl Checker {
                 MS(100)..=S(3600),
             ),
             explain: raw.explain,
+            reject_bad_requests: raw.reject_bad_requests.unwrap_or(true),
             mode: raw.mode,
             max_body_bytes: u32::try_from(body).unwrap_or(u32::MAX),
             max_prompt_bytes: u32::try_from(prompt).unwrap_or(u32::MAX),

@@ -86,10 +86,21 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
     }
     writeln!(
         out,
-        "Prefix knowledge older than {} is ignored; bodies over {} bytes are routed by load.",
-        show(policy.max_age),
-        policy.max_body_bytes
+        "Prefix knowledge older than {} is ignored.",
+        show(policy.max_age)
     )?;
+    let bytes = policy.max_body_bytes;
+    if policy.reject_bad_requests {
+        writeln!(
+            out,
+            "Gateways answer bad requests themselves, bodies over {bytes} bytes among them."
+        )?;
+    } else {
+        writeln!(
+            out,
+            "Bad requests are left to the engines; bodies over {bytes} bytes pass unread."
+        )?;
+    }
     writeln!(
         out,
         "The index holds at most {} bytes and publishes every {}; engines are scraped every {} to {}.",

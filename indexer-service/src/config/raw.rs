@@ -75,8 +75,7 @@ pub(super) struct RawEndpoint {
     pub(super) role: Role,
     #[serde(default)]
     pub(super) accelerator: String,
-    #[serde(default)]
-    pub(super) adapters: Vec<String>,
+    pub(super) adapters: Option<Vec<String>>,
     pub(super) events: Option<RawEvents>,
     pub(super) prefill_tokens_per_s: Option<f64>,
     pub(super) scrape: Option<bool>,
@@ -98,6 +97,7 @@ pub(super) struct RawPolicy {
     pub(super) beta: Option<f64>,
     pub(super) max_age: Option<RawDuration>,
     pub(super) explain: bool,
+    pub(super) reject_bad_requests: Option<bool>,
     pub(super) mode: Mode,
     pub(super) max_body_bytes: Option<u64>,
     pub(super) max_prompt_bytes: Option<u64>,

@@ -321,6 +321,7 @@ mod tests {
             for header in [
                 "x-gateway-destination-endpoint",
                 "x-prefiller-host-port",
+                "x-prefiller-url",
                 "x-data-parallel-host-port",
                 "x-data-parallel-rank",
                 "x-envoy-original-dst-host",

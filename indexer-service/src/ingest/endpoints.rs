@@ -190,7 +190,8 @@ impl Endpoint {
                 .collect(),
             state: self.state().to_owned(),
             model,
-            adapters: self.settings.adapters.clone(),
+            adapters: self.settings.adapters.clone().unwrap_or_default(),
+            lists_adapters: self.settings.adapters.is_some(),
         }
     }
 }

@@ -211,6 +211,7 @@ pub(super) fn policy(
         max_body_bytes: policy.max_body_bytes,
         max_prompt_bytes: policy.max_prompt_bytes,
         explain: policy.explain,
+        reject_bad_requests: Some(policy.reject_bad_requests),
         mode: policy.mode.as_str().to_owned(),
         utc_offset_s: policy.utc_offset_s,
         speculative_ttl_ms: ms(policy.speculative_ttl),

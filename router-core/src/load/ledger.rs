@@ -1,4 +1,4 @@
-//! This VM's own requests: each counts up exactly once and down exactly once.
+//! This VM's own requests: each counts up exactly once and down exactly once, with as many units as the engine runs sequences for it.
 //!
 //! ```text
 //!  start ─► prefilling (in flight, tokens queued) ─ prefilled ─► decoding (in flight) ─ finish ─► gone
@@ -18,12 +18,13 @@ pub struct RequestId(pub u64);
 struct Flight {
     endpoint: EndpointKey,
     queued_tokens: u32,
+    units: u32,
 }
 
 impl Flight {
     fn usage(self) -> Usage {
         Usage {
-            in_flight: 1,
+            in_flight: self.units,
             queued_prefill_tokens: u64::from(self.queued_tokens),
         }
     }
@@ -37,15 +38,22 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// A request was sent to an endpoint that has to prefill `queued_tokens` for it. Gives `false`, and changes nothing, when the
-    /// request is in flight already.
-    pub fn start(&mut self, request: RequestId, endpoint: EndpointKey, queued_tokens: u32) -> bool {
+    /// A request was sent to an endpoint that has to prefill `queued_tokens` for it and runs `units` sequences, at least one. Gives
+    /// `false`, and changes nothing, when the request is in flight already.
+    pub fn start(
+        &mut self,
+        request: RequestId,
+        endpoint: EndpointKey,
+        queued_tokens: u32,
+        units: u32,
+    ) -> bool {
         if self.flights.contains_key(&request) {
             return false;
         }
         let flight = Flight {
             endpoint,
             queued_tokens,
+            units: units.max(1),
         };
         self.flights.insert(request, flight);
         self.add(flight);
@@ -106,7 +114,7 @@ impl Ledger {
 
     fn subtract(&mut self, flight: Flight) {
         if let Some(total) = self.totals.get_mut(&flight.endpoint) {
-            total.in_flight = total.in_flight.saturating_sub(1);
+            total.in_flight = total.in_flight.saturating_sub(flight.units);
             total.queued_prefill_tokens = total
                 .queued_prefill_tokens
                 .saturating_sub(u64::from(flight.queued_tokens));
@@ -127,16 +135,16 @@ mod tests {
 
     proptest! {
         #[test]
-        fn totals_equal_a_recount_whatever_is_called(calls in prop::collection::vec((0u8..4, 0u64..6, 0u64..3, 0u32..100), 0..200)) {
+        fn totals_equal_a_recount_whatever_is_called(calls in prop::collection::vec((0u8..4, 0u64..6, 0u64..3, 0u32..100, 0u32..5), 0..200)) {
             let mut ledger = Ledger::default();
-            let mut model: BTreeMap<u64, (u64, u32)> = BTreeMap::new();
-            for (call, request, endpoint, tokens) in calls {
+            let mut model: BTreeMap<u64, (u64, u32, u32)> = BTreeMap::new();
+            for (call, request, endpoint, tokens, units) in calls {
                 let id = RequestId(request);
                 match call {
                     0 => {
                         let is_new = !model.contains_key(&request);
-                        prop_assert_eq!(ledger.start(id, EndpointKey(endpoint), tokens), is_new);
-                        model.entry(request).or_insert((endpoint, tokens));
+                        prop_assert_eq!(ledger.start(id, EndpointKey(endpoint), tokens, units), is_new);
+                        model.entry(request).or_insert((endpoint, tokens, units.max(1)));
                     }
                     1 => {
                         ledger.prefilled(id);
@@ -151,7 +159,7 @@ mod tests {
                 for endpoint in 0..3 {
                     let mine = || model.values().filter(|flight| flight.0 == endpoint);
                     let usage = ledger.usage(EndpointKey(endpoint));
-                    prop_assert_eq!(usage.in_flight as usize, mine().count());
+                    prop_assert_eq!(usage.in_flight, mine().map(|flight| flight.2).sum::<u32>());
                     prop_assert_eq!(usage.queued_prefill_tokens, mine().map(|flight| u64::from(flight.1)).sum::<u64>());
                 }
                 prop_assert_eq!(ledger.len(), model.len());

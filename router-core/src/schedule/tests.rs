@@ -120,15 +120,19 @@ fn only_eligible_endpoints_are_ranked() {
         with("prefill", |e| e.role = "prefill".into()),
         with("adapter b", |e| e.adapters = vec!["b".into()]),
         with("adapter a", |e| e.adapters = vec!["a".into()]),
+        with("no adapter", |e| e.lists_adapters = true),
     ]);
-    let idle = [(0, load(0, 0)); 7];
+    let idle = [(0, load(0, 0)); 8];
     let all = candidates(&endpoints, &idle);
     let sorted = |need: &Need<'_>| {
         let mut names = order(&all, need, 3);
         names.sort();
         names
     };
-    assert_eq!(sorted(&need()), ["adapter a", "adapter b", "good"]);
+    assert_eq!(
+        sorted(&need()),
+        ["adapter a", "adapter b", "good", "no adapter"]
+    );
     assert_eq!(
         sorted(&Need {
             adapter: Some("a"),

@@ -75,8 +75,8 @@ pub struct EndpointInfo {
     pub block_size: u32,
     /// Profile id of its model.
     pub model: String,
-    /// Adapters it serves; empty = all of the model's.
-    pub adapters: Vec<String>,
+    /// Adapters it serves; `None` = all of the model's.
+    pub adapters: Option<Vec<String>>,
     /// State of its events.
     pub state: String,
 }
@@ -173,7 +173,8 @@ fn info(endpoint: &proto::Endpoint) -> EndpointInfo {
         prefill_tokens_per_s: (rate.is_finite() && rate > 0.0).then_some(rate),
         block_size: endpoint.block_size,
         model: endpoint.model.clone(),
-        adapters: endpoint.adapters.clone(),
+        adapters: (endpoint.lists_adapters || !endpoint.adapters.is_empty())
+            .then(|| endpoint.adapters.clone()),
         state: endpoint.state.clone(),
     }
 }

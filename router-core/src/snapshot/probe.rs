@@ -72,6 +72,33 @@ impl Credit {
         self.by_tier.into_iter().fold(self.speculative, u32::max)
     }
 
+    /// What is held of two prompts together: each counts with the tokens that it would be served with, so that sums of
+    /// [`Self::tokens`] hold. A tier then counts what it and faster ones hold.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
+        let (one, two) = (self.cumulative(), other.cumulative());
+        let mut sum = Self::default();
+        let tiers = one.by_tier.into_iter().zip(two.by_tier);
+        for (tokens, (a, b)) in sum.by_tier.iter_mut().zip(tiers) {
+            *tokens = a.saturating_add(b);
+        }
+        if self.speculative > 0 || other.speculative > 0 {
+            sum.speculative = one.speculative.saturating_add(two.speculative);
+        }
+        sum
+    }
+
+    fn cumulative(self) -> Self {
+        let mut most = 0;
+        Self {
+            by_tier: self.by_tier.map(|tokens| {
+                most = tokens.max(most);
+                most
+            }),
+            speculative: self.tokens(),
+        }
+    }
+
     /// Fastest tier that holds all of [`Self::tokens`]; `None` when nothing is held, or the credit is speculative.
     pub fn tier(self) -> Option<Tier> {
         let best = self.tokens();
@@ -95,6 +122,17 @@ pub struct Match {
 }
 
 impl Match {
+    /// What is held of two prompts together.
+    #[must_use]
+    pub fn plus(mut self, other: &Self) -> Self {
+        for (credit, other) in self.credits.iter_mut().zip(&other.credits) {
+            *credit = credit.plus(*other);
+        }
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.tokens = self.tokens.saturating_add(other.tokens);
+        self
+    }
+
     /// Bytes per token of this prompt, as far as the table knows: only where the match is long enough to tell.
     pub fn bytes_per_token(&self) -> Option<f64> {
         const MIN_TOKENS: u32 = 256;
@@ -206,5 +244,44 @@ fn credit_deepest(
                 *tokens_of_tier = info.whole_blocks(tokens);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn credit() -> impl Strategy<Value = Credit> {
+        let tokens = prop_oneof![Just(0u32), 1u32..1_000];
+        ([tokens.clone(), tokens.clone(), tokens.clone()], tokens).prop_map(
+            |(by_tier, speculative)| Credit {
+                by_tier,
+                speculative,
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn credits_of_several_prompts_add_up(credits in proptest::collection::vec(credit(), 2..6)) {
+            let sum = credits.iter().copied().reduce(Credit::plus).unwrap();
+            let tokens: u32 = credits.iter().map(|credit| credit.tokens()).sum();
+            prop_assert_eq!(sum.tokens(), tokens);
+            let is_expected = credits.iter().any(|credit| credit.speculative > 0);
+            prop_assert_eq!(sum.speculative > 0, is_expected);
+        }
+    }
+
+    #[test]
+    fn the_tier_of_a_sum_is_the_slowest_that_is_needed() {
+        let of = |by_tier| Credit {
+            by_tier,
+            speculative: 0,
+        };
+        let (gpu, cpu) = (of([64, 0, 0]), of([0, 32, 0]));
+        assert_eq!(gpu.plus(gpu).tier(), Some(Tier::Gpu));
+        assert_eq!(gpu.plus(cpu).tier(), Some(Tier::Cpu));
+        assert_eq!(gpu.plus(Credit::default()).tier(), Some(Tier::Gpu));
     }
 }

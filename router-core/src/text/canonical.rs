@@ -106,7 +106,7 @@ impl Canonicaliser {
             return text;
         }
         // Rendered text is UTF-8 by construction.
-        let Ok(view) = core::str::from_utf8(&text) else {
+        let Ok(view) = simdutf8::basic::from_utf8(&text) else {
             return text;
         };
         if self.keeps_ascii && self.keeps(view) {

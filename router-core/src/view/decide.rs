@@ -4,7 +4,7 @@ use super::RoutingView;
 use crate::{
     schedule::{Candidate, DEFAULT_BETA, Explanation, Need, Phase, choices, rank},
     shared::Member,
-    snapshot::{EndpointKey, Match, PromptHashes, Snapshot, probe::matched_in},
+    snapshot::{EndpointKey, Match, PromptHashes, Rung, Snapshot, probe::matched_in},
 };
 
 /// Bytes per token when nothing is known.
@@ -21,12 +21,14 @@ pub struct Ask<'a> {
     pub pool: &'a str,
     /// Phase the endpoint is wanted for.
     pub phase: Phase,
-    /// The prompt's hashes; `None` when its text can't be derived: then load decides alone.
-    pub prompt: Option<&'a PromptHashes>,
+    /// Hashes of the prompts, of a batch as many as are scored; empty when no text can be derived: then load decides alone.
+    pub prompts: &'a [PromptHashes],
     /// Tokens of the prompt, when they are known.
     pub prompt_tokens: Option<u32>,
-    /// Bytes of the prompt or of the body, to estimate tokens from where there is no prompt.
+    /// Bytes of the body that can become prompt text, to estimate tokens from where there is no prompt.
     pub bytes: u64,
+    /// Sequences that the engine will run: prompts times `n`, at least one.
+    pub load_units: u32,
     /// Learned bytes per token of the model; 0 = unknown.
     pub bytes_per_token: f64,
 }
@@ -88,8 +90,10 @@ pub struct Decision {
     pub prompt_tokens: u32,
     /// Bytes per token the estimate used.
     pub bytes_per_token: f64,
-    /// Bytes of the prompt up to the deepest rung anybody holds.
+    /// Bytes of the prompts up to the deepest rung anybody holds of each.
     pub matched_bytes: u64,
+    /// Sequences that the engine will run.
+    pub load_units: u32,
     /// Age in ms of the oldest shard's knowledge; `None` when a shard never had any.
     pub age_ms: Option<u64>,
 }
@@ -107,7 +111,6 @@ impl RoutingView {
     /// `seed` decides between equals; use another one for each request.
     pub fn decide(&self, ask: &Ask<'_>, now_ms: u64, seed: u64) -> Decision {
         let none = Snapshot::empty();
-        let rungs = ask.prompt.map_or(&[][..], |prompt| &prompt.rungs);
         let mut is_current = false;
         let matches: Vec<Match> = self
             .members()
@@ -116,12 +119,7 @@ impl RoutingView {
                 let is_usable = self.is_usable(member, now_ms);
                 is_current |= is_usable;
                 let snapshot = if is_usable { member.snapshot() } else { &none };
-                matched_in(
-                    snapshot,
-                    &member.info().endpoints,
-                    self.speculation(),
-                    rungs,
-                )
+                self.matched(snapshot, member, ask.prompts)
             })
             .collect();
 
@@ -131,7 +129,12 @@ impl RoutingView {
             .and_then(Match::bytes_per_token)
             .or(known(ask.bytes_per_token))
             .unwrap_or(DEFAULT_BYTES_PER_TOKEN);
-        let bytes = ask.prompt.map_or(ask.bytes, |prompt| prompt.bytes);
+        let has_text = !ask.prompts.is_empty();
+        let bytes = if has_text {
+            ask.prompts.iter().map(|prompt| prompt.bytes).sum()
+        } else {
+            ask.bytes
+        };
         let prompt_tokens = ask
             .prompt_tokens
             .unwrap_or_else(|| tokens(bytes, bytes_per_token));
@@ -160,7 +163,15 @@ impl RoutingView {
                 });
             }
         }
-        let ranking = rank(&candidates, &need, seed);
+        let mut ranking = rank(&candidates, &need, seed);
+        if ranking.is_empty() && need.adapter.is_some() {
+            // Nobody has the adapter: an engine of its base may load it, and one that can't says so.
+            let base = Need {
+                adapter: None,
+                ..need
+            };
+            ranking = rank(&candidates, &base, seed);
+        }
         let chosen = choices(&ranking).map(|choice| Choice {
             key: choice.key,
             shard: choice.shard,
@@ -170,12 +181,25 @@ impl RoutingView {
         let mut ages = self.members().iter().map(|member| member.age_ms(now_ms));
         Decision {
             choices: chosen.collect(),
-            reason: reason(&ranking, ask.prompt.is_some(), is_current),
+            reason: reason(&ranking, has_text, is_current),
             prompt_tokens,
             bytes_per_token,
             matched_bytes: matches.iter().map(|found| found.bytes).max().unwrap_or(0),
             age_ms: ages.try_fold(0, |oldest, age| Some(age?.max(oldest))),
+            load_units: ask.load_units.max(1),
             ranking,
+        }
+    }
+
+    /// What each endpoint of a shard holds of the prompts together.
+    fn matched(&self, snapshot: &Snapshot, member: &Member, prompts: &[PromptHashes]) -> Match {
+        let endpoints = &member.info().endpoints;
+        let of = |rungs: &[Rung]| matched_in(snapshot, endpoints, self.speculation(), rungs);
+        match prompts.split_first() {
+            None => of(&[]),
+            Some((first, rest)) => rest
+                .iter()
+                .fold(of(&first.rungs), |sum, prompt| sum.plus(&of(&prompt.rungs))),
         }
     }
 

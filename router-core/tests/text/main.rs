@@ -1,4 +1,4 @@
-//! Prompt text held against captures of real vLLM and against the request cases.
+//! Prompt text held against captures of real vLLM. The request cases run in `cases/`.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,7 +9,6 @@
 )]
 
 mod captures;
-mod cases;
 mod documentation;
 mod engine_answers;
 mod hostile;

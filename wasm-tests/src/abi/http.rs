@@ -41,6 +41,9 @@ fn local_response(
     headers_size: u32,
     _grpc_status: i32,
 ) -> Result<i32> {
+    if let Some(status) = guest.data().fault("proxy_send_local_response", "") {
+        return Ok(status as i32);
+    }
     let body = read(&mut guest, body, body_size)?;
     let bytes = read(&mut guest, headers, headers_size)?;
     let Some(headers) = Headers::from_abi(&bytes) else {

@@ -170,6 +170,7 @@ fn the_destination_is_set_once_and_only_ours() {
             (sent, "6.6.6.6:1"),
             ("x-data-parallel-rank", "3"),
             ("x-prefiller-host-port", "6.6.6.6:2"),
+            ("x-prefiller-url", "http://6.6.6.6:5/"),
             ("x-data-parallel-host-port", "6.6.6.6:3"),
             ("x-envoy-original-dst-host", "6.6.6.6:4"),
         ];

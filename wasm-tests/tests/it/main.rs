@@ -10,5 +10,6 @@ mod collisions;
 mod emulator;
 mod failure;
 mod load;
+mod refusals;
 mod shards;
 mod steering;

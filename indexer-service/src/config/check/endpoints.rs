@@ -109,7 +109,7 @@ impl Checker {
             .get(model)
             .map(|model| model.adapters.as_slice())
             .unwrap_or_default();
-        for (j, adapter) in endpoint.adapters.iter().enumerate() {
+        for (j, adapter) in endpoint.adapters.iter().flatten().enumerate() {
             if !allowed.contains(adapter) {
                 self.problem(
                     format!("{key}.adapters[{j}]"),

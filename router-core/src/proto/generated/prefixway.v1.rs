@@ -104,6 +104,9 @@ pub struct Policy {
     /// Profile id used when the body names no model; empty = none.
     #[prost(string, tag = "11")]
     pub default_model: ::prost::alloc::string::String,
+    /// Whether gateways answer requests that the engines would refuse; absent = true.
+    #[prost(bool, optional, tag = "12")]
+    pub reject_bad_requests: ::core::option::Option<bool>,
 }
 /// One base model with its aliases and adapters.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -188,9 +191,12 @@ pub struct Endpoint {
     /// Profile id of the model it serves.
     #[prost(string, tag = "12")]
     pub model: ::prost::alloc::string::String,
-    /// Adapters it serves; empty = all of the model's.
+    /// Adapters it serves; empty = all of the model's, unless lists_adapters says that these are all.
     #[prost(string, repeated, tag = "13")]
     pub adapters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// True: `adapters` names every adapter that it serves, also where it names none.
+    #[prost(bool, tag = "14")]
+    pub lists_adapters: bool,
 }
 /// A live holder of an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -283,7 +289,7 @@ pub struct EndpointLoad {
     /// Endpoint id.
     #[prost(uint32, tag = "1")]
     pub endpoint: u32,
-    /// Requests in flight of all *other* gateways.
+    /// Sequences in flight of all *other* gateways.
     #[prost(uint32, tag = "2")]
     pub in_flight: u32,
     /// Prompt tokens sent by all other gateways and not yet prefilled.
@@ -377,7 +383,7 @@ pub struct EndpointUsage {
     /// Endpoint id.
     #[prost(uint32, tag = "1")]
     pub endpoint: u32,
-    /// Requests in flight.
+    /// Sequences in flight: of each request its `n` times its prompts.
     #[prost(uint32, tag = "2")]
     pub in_flight: u32,
     /// Prompt tokens sent and not yet prefilled.

@@ -72,8 +72,8 @@ fn load_of_other_vms_is_seen_at_the_next_tick_and_own_load_is_not_counted_twice(
             .len(),
         3
     );
-    vms[0].ledger.start(RequestId(1), E, 40);
-    vms[1].ledger.start(RequestId(1), E, 2);
+    vms[0].ledger.start(RequestId(1), E, 40, 1);
+    vms[1].ledger.start(RequestId(1), E, 2, 1);
     for vm in &mut vms[..2] {
         vm.registry.touch();
         vm.registry.write(&vm.ledger, 100, &memory).unwrap();
@@ -97,7 +97,7 @@ fn load_of_other_vms_is_seen_at_the_next_tick_and_own_load_is_not_counted_twice(
 fn a_vm_that_vanishes_counts_no_more_and_its_slot_is_reclaimed() {
     let memory = Memory::default();
     let mut vms = vms(2);
-    vms[0].ledger.start(RequestId(1), E, 40);
+    vms[0].ledger.start(RequestId(1), E, 40, 1);
     run(&mut vms, 0..100, &memory);
     assert_eq!(others(&vms[1], 100), 1);
     let mut gone = vms.remove(0);
@@ -187,7 +187,7 @@ fn foreign_bytes_in_the_list_and_records_are_survived() {
         .set(&World::keys().vm(u32::MAX), b"PWV1junk", None)
         .unwrap();
     let mut vms = vms(2);
-    vms[0].ledger.start(RequestId(1), E, 40);
+    vms[0].ledger.start(RequestId(1), E, 40, 1);
     run(&mut vms, 0..3_000, &memory);
     assert_eq!(others(&vms[1], 3_000), 1);
 }
@@ -256,7 +256,7 @@ fn racing_vms_end_up_with_different_ids_and_all_in_the_list() {
         let ids: BTreeSet<_> = vms.iter().map(|vm| vm.registry.id().unwrap()).collect();
         assert_eq!(ids.len(), 6, "seed {seed}");
         for vm in &mut vms {
-            vm.ledger.start(RequestId(1), E, 1);
+            vm.ledger.start(RequestId(1), E, 1, 1);
             vm.registry.touch();
         }
         run(&mut vms, 400..420, &memory);

@@ -38,6 +38,8 @@ pub(in crate::text) struct Cursor<'a> {
     /// Values that may still be kept.
     room: usize,
     flaws: Flaws,
+    /// Where strings are unescaped.
+    scratch: Vec<u8>,
 }
 
 impl<'a> Cursor<'a> {
@@ -48,6 +50,7 @@ impl<'a> Cursor<'a> {
             depth: 0,
             room: MAX_VALUES,
             flaws: Flaws::default(),
+            scratch: Vec::new(),
         }
     }
 
@@ -158,10 +161,10 @@ impl<'a> Cursor<'a> {
     }
 
     fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
-        let (value, next, lone) = string::read(self.text, self.at + 1)?;
-        self.at = next;
-        self.flaws.lone_surrogate |= lone;
-        Ok(value)
+        let read = string::read(self.text, self.at + 1, &mut self.scratch)?;
+        self.at = read.end;
+        self.flaws.lone_surrogate |= read.is_lone;
+        Ok(read.text)
     }
 
     /// Reads the next value. Values beyond [`MAX_VALUES`] are passed over and read as null.

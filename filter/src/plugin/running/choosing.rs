@@ -1,0 +1,95 @@
+//! From a whole body to a choice of endpoints.
+
+use prefixway_core::admission::{Held, Refusal, Route, Verdict};
+use prefixway_core::load::RequestId;
+use prefixway_core::snapshot::EndpointKey;
+use prefixway_core::view::Chosen;
+
+use super::Running;
+use crate::explain::explain;
+use crate::metrics::Reason;
+
+/// Where a request goes.
+#[derive(Clone, Debug)]
+pub(crate) struct Choice {
+    /// The request's number in this VM.
+    pub(crate) request: RequestId,
+    /// What was decided, and by what; there is at least one endpoint.
+    pub(crate) chosen: Chosen,
+    /// Best endpoint.
+    pub(crate) endpoint: EndpointKey,
+    /// Its rank, for the header.
+    pub(crate) rank: Option<u32>,
+    /// Addresses to try, best first, separated by commas.
+    pub(crate) destinations: String,
+    /// Whether the answer is streamed: only then its first byte tells when prefill ended.
+    pub(crate) is_streamed: bool,
+    /// For the response header, when that is allowed.
+    pub(crate) explanation: Option<String>,
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub(crate) enum Fate {
+    /// It goes to the chosen endpoint.
+    Go(Box<Choice>),
+    /// It passes, to whatever the proxy falls back on.
+    Pass(Reason),
+    /// It is refused, unless it has to pass.
+    Refuse(Refusal),
+}
+
+impl Running {
+    /// Judges a request by its whole body, and chooses an endpoint for it.
+    pub(crate) fn decide(
+        &mut self,
+        held: &Held,
+        body: &[u8],
+        now_ns: u64,
+        explained: bool,
+    ) -> Fate {
+        let opened = held.open(body);
+        let opened = opened.as_ref().map(AsRef::as_ref).map_err(|why| *why);
+        let now_ms = now_ns / 1_000_000;
+        match held.judge(opened, |model| self.view.lookup(model, now_ms)) {
+            Verdict::Route(route) => match self.choose(&route, body.len(), now_ns, explained) {
+                Ok(mut choice) => {
+                    choice.request = RequestId(self.next_request);
+                    self.next_request += 1;
+                    Fate::Go(Box::new(choice))
+                }
+                Err(reason) => Fate::Pass(reason),
+            },
+            Verdict::Pass(cause) => Fate::Pass(Reason::Amiss(cause)),
+            Verdict::Refuse(refusal) => Fate::Refuse(refusal),
+        }
+    }
+
+    /// Chooses an endpoint; the choice has no number yet.
+    fn choose(
+        &self,
+        route: &Route<'_>,
+        body_bytes: usize,
+        now_ns: u64,
+        explained: bool,
+    ) -> Result<Choice, Reason> {
+        let chosen = self
+            .view
+            .choose(&self.prompters, route, body_bytes as u64, now_ns)
+            .ok_or(Reason::NoSnapshot)?;
+        let choices = &chosen.decision.choices;
+        let best = choices
+            .first()
+            .ok_or(Reason::View(chosen.decision.reason))?;
+        let addresses: Vec<&str> = choices.iter().map(|c| c.address.as_str()).collect();
+        Ok(Choice {
+            request: RequestId(0),
+            endpoint: best.key,
+            rank: best.rank,
+            destinations: addresses.join(","),
+            explanation: explained.then(|| explain(&chosen)),
+            is_streamed: route.is_streamed(),
+            chosen,
+        })
+    }
+}
