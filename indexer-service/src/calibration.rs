@@ -291,21 +291,20 @@ impl Calibrator {
         let judge = |calibration: &Calibration, vocabulary: &TokenBytes| {
             calibration.judge(vocabulary, &answers, &times)
         };
-        let state = match problem {
-            Some(state) => state,
-            None => {
-                let mut verdict = judge(&self.calibration, &self.vocabulary);
-                if matches!(&verdict, Verdict::Differs(difference) if difference.is_chat)
-                    && let Some(template) = engine.template().await
-                    && self.calibration.add_template(&template)
-                {
-                    verdict = judge(&self.calibration, &self.vocabulary);
-                }
-                match verdict {
-                    Verdict::Fits(fit) => EngineState::Fits(fit),
-                    Verdict::Differs(difference) => EngineState::Differs(difference.to_string()),
-                    Verdict::Nothing => EngineState::Unavailable("it answers no probe".to_owned()),
-                }
+        let state = if let Some(state) = problem {
+            state
+        } else {
+            let mut verdict = judge(&self.calibration, &self.vocabulary);
+            if matches!(&verdict, Verdict::Differs(difference) if difference.is_chat)
+                && let Some(template) = engine.template().await
+                && self.calibration.add_template(&template)
+            {
+                verdict = judge(&self.calibration, &self.vocabulary);
+            }
+            match verdict {
+                Verdict::Fits(fit) => EngineState::Fits(fit),
+                Verdict::Differs(difference) => EngineState::Differs(difference.to_string()),
+                Verdict::Nothing => EngineState::Unavailable("it answers no probe".to_owned()),
             }
         };
         self.count(state.name(), 1);
