@@ -43,8 +43,21 @@ fn the_shortest_file_has_the_documented_defaults() {
     assert!(config.endpoints[0].scrape);
     assert_eq!(config.policy.max_age, DEFAULT_MAX_AGE);
     assert_eq!(config.policy.mode, Mode::On);
+    assert!(config.policy.reject_bad_requests);
     assert_eq!(config.index.tick, DEFAULT_TICK);
     assert_eq!(config.scrape.interval, DEFAULT_SCRAPE_INTERVAL);
+}
+
+#[test]
+fn an_endpoint_has_all_adapters_some_or_none() {
+    let adapters = |line: &str| {
+        let text = with("    model: tiny\n", &format!("    model: tiny\n{line}"));
+        parse(&text).unwrap().endpoints.remove(0).adapters
+    };
+    assert_eq!(adapters(""), None);
+    assert_eq!(adapters("    adapters: []\n"), Some(Vec::new()));
+    let one = Some(vec!["lora-a".to_owned()]);
+    assert_eq!(adapters("    adapters: [lora-a]\n"), one);
 }
 
 #[test]

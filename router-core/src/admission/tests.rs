@@ -1,5 +1,6 @@
 //! Verdicts on requests, without any endpoints.
 
+use proptest::prelude::*;
 use serde_json::Value;
 
 use super::*;
@@ -326,4 +327,71 @@ fn deep_nesting_is_refused() {
     assert_eq!(status, 400);
     let message = json["error"]["message"].as_str().unwrap();
     assert!(message.contains("nesting deeper"), "{message}");
+}
+
+/// Any JSON with keys that matter and others.
+fn json() -> impl Strategy<Value = Value> {
+    let key = proptest::sample::select(&["model", "messages", "prompt", "n", "x"][..]);
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        "[a-z\u{e9}\u{1f6a2}\\\\\"]{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(4, 24, 5, move |inner| {
+        prop_oneof![
+            proptest::collection::vec(inner.clone(), 0..5).prop_map(Value::from),
+            proptest::collection::vec((key.clone(), inner), 0..5).prop_map(|entries| {
+                let entries = entries.into_iter();
+                Value::Object(
+                    entries
+                        .map(|(key, value)| (key.to_owned(), value))
+                        .collect(),
+                )
+            }),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn an_object_is_never_a_bad_body_unless_its_model_is_no_name(body in json()) {
+        let models = models(2);
+        let text = body.to_string();
+        let verdict = judge(&head(CHAT), text.as_bytes(), &models);
+        let is_bad = matches!(&verdict, Verdict::Refuse(refusal) if refusal.cause() == Cause::BadBody);
+        let has_name = matches!(body.get("model"), None | Some(Value::Null | Value::String(_)));
+        prop_assert_eq!(is_bad, !(body.is_object() && has_name), "{}", text);
+    }
+
+    #[test]
+    fn every_request_has_a_verdict(
+        method in "(POST|GET|[a-z]{0,3})",
+        path in "(/v1/chat/completions|/v1/messages|/v1/audio/translations|/[a-z/?]{0,9})",
+        texts in proptest::collection::vec(proptest::option::of("(application/json|gzip|zstd|[0-9]{1,22}|.{0,9})"), 3),
+        ends in any::<bool>(),
+        body in proptest::collection::vec(any::<u8>(), 0..120),
+    ) {
+        let head = Head {
+            method: &method,
+            path: &path,
+            content_type: texts[0].as_deref(),
+            content_encoding: texts[1].as_deref(),
+            content_length: texts[2].as_deref(),
+            ends,
+        };
+        let models = models(1);
+        match at_head(&head, 100) {
+            AtHead::Pass => {}
+            AtHead::Refuse(refusal) => prop_assert!(!refusal.reply().body.is_empty()),
+            AtHead::Hold(held) => {
+                let opened = held.open(&body);
+                let opened = opened.as_ref().map(AsRef::as_ref).map_err(|why| *why);
+                if let Verdict::Refuse(refusal) = held.judge(opened, lookup(&models)) {
+                    let reply: Value = serde_json::from_slice(&refusal.reply().body).unwrap();
+                    prop_assert!(reply["error"]["message"].is_string());
+                }
+            }
+        }
+    }
 }

@@ -187,6 +187,31 @@ fn memory_that_runs_out_passes_the_request() {
     assert!(rig.host.metric("prefixway_host_errors_total") > 0);
 }
 
+#[test]
+fn a_long_image_takes_little_more_memory_than_its_body() {
+    let mut rig = Rig::new();
+    let image = format!("data:image/png;base64,{}", "QUJD".repeat(1_572_864));
+    let parts = serde_json::json!([
+        {"type": "image_url", "image_url": {"url": image}},
+        {"type": "text", "text": "Which berth is free?"}
+    ]);
+    let body = serde_json::json!({"model": "tiny", "messages": [
+        {"role": "system", "content": "You file reports."}, {"role": "user", "content": parts}]})
+    .to_string();
+    let before = rig.host.vm(1).memory_bytes();
+    let headers = [(":method", "POST"), (":path", "/v1/chat/completions")];
+    let mut request = rig.host.vm(1).request(&headers);
+    for piece in body.as_bytes().chunks(1 << 20) {
+        request = request.chunk(piece);
+    }
+    let outcome = request.end();
+    assert!(outcome.header(DESTINATION).is_some());
+    let grown = rig.host.vm(1).memory_bytes() - before;
+    println!("{} bytes of body, memory grew by {grown}", body.len());
+    assert!(grown < body.len() + (1 << 20), "{grown}");
+    rig.assert_healthy();
+}
+
 /// A generator that gives the same numbers on every run (splitmix64).
 struct Random(u64);
 

@@ -233,6 +233,20 @@ async fn the_wasmplugin_steers_without_the_headers_flag() {
             "nothing stands for an absent rank"
         );
     }
+    // Headers have gone on when a body turns out bad; the answer still comes.
+    let long = "a".repeat(17 << 20);
+    for (body, status, code) in [
+        ("{\"model\":", 400, "body_invalid"),
+        ("{\"model\":\"huge\"}", 404, "model_not_found"),
+        (long.as_str(), 413, "body_too_large"),
+    ] {
+        let request = http.post(format!("http://{}/v1/chat/completions", envoy.http()));
+        let request = request.header("content-type", "application/json");
+        let answer = request.body(body.to_owned()).send().await.unwrap();
+        assert_eq!(answer.status(), status);
+        let answer: Value = serde_json::from_slice(&answer.bytes().await.unwrap()).unwrap();
+        assert_eq!(answer["error"]["code"], code, "{answer}");
+    }
     indexer.kill().await;
     envoy.stop().await;
 }

@@ -105,7 +105,7 @@ async fn both_workers_serve_and_agree() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn other_paths_and_methods_pass_untouched() {
+async fn other_paths_pass_untouched_and_bad_bodies_are_answered() {
     let rig = Rig::start(Pool::Binding(2), "on").await.unwrap();
     let models = reqwest::get(format!("http://{}/v1/models", rig.envoy.http()))
         .await
@@ -123,5 +123,8 @@ async fn other_paths_and_methods_pass_untouched() {
         .send()
         .await
         .unwrap();
-    assert_eq!(broken.status(), 400, "the engine judges the body");
+    assert_eq!(broken.status(), 400);
+    assert_eq!(broken.headers().get("x-engine"), None, "no engine saw it");
+    let answer: serde_json::Value = serde_json::from_slice(&broken.bytes().await.unwrap()).unwrap();
+    assert_eq!(answer["error"]["code"], "body_invalid", "{answer}");
 }
