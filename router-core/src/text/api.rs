@@ -142,6 +142,19 @@ impl Api {
         }
     }
 
+    /// Whether prompts of such requests are looked up in the engine's prefix cache, and can be derived here.
+    pub fn has_prompt(self) -> bool {
+        matches!(
+            self,
+            Self::Chat
+                | Self::Completions
+                | Self::Messages
+                | Self::Responses
+                | Self::Embeddings
+                | Self::Generate
+        )
+    }
+
     /// Whether the engine runs its model for such a request. Tokenizing costs it next to nothing.
     pub fn runs_model(self) -> bool {
         !matches!(self, Self::Tokenize | Self::CountTokens)

@@ -256,12 +256,15 @@ fn forms_give_model_and_one_unit_of_load() {
 }
 
 #[test]
-fn apis_that_run_no_model_prefill_nothing() {
+fn apis_know_what_they_are_for() {
     for api in Api::ALL {
         if api.body_format() == BodyFormat::Json {
             let request = parse(api, br#"{"model":"m","stream":true}"#).unwrap();
             assert_eq!(request.model.as_deref(), Some("m"));
             assert_eq!(request.prefill_bytes > 0, api.runs_model(), "{api:?}");
+            let is_read = request.input.unwrap_err() != Unscorable::Api;
+            assert_eq!(is_read, api.has_prompt(), "{api:?}");
+            assert!(api.runs_model() || !api.has_prompt());
         }
     }
 }

@@ -126,6 +126,8 @@ impl<'a> Conversation<'a> {
                     }
                 }
                 Some("thinking") => turn.reasoning.extend(text(&mut block, "thinking")?),
+                // A user's calls are never shown.
+                Some("tool_use") if is_user => _ = dict(&mut block, "input")?,
                 Some("tool_use") => turn.calls.push(tool_call(&mut block)?),
                 Some("tool_result") if is_user => self.tool_result(block)?,
                 Some("tool_result") => {
