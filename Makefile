@@ -73,6 +73,11 @@ soak-index: ## Fifty million stores and removals; memory must end where it was a
 	$(STEP) "churn soak of the index"
 	@SOAK_OPS="$${SOAK_OPS:-50000000}" cargo test --release --locked -p prefixway-core --test soak -- --nocapture
 
+.PHONY: fuzz
+fuzz: ## Fuzz what reads foreign bytes: each target for FUZZ_SECONDS (300), or FUZZ_TARGET alone
+	$(STEP) "fuzzing"
+	@scripts/fuzz.sh
+
 .PHONY: clean
 clean: ## Remove what was built and what was fetched
 	@cargo clean
