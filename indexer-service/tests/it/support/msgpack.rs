@@ -19,6 +19,17 @@ pub(crate) fn stored(
     tokens: &[u32],
     block_size: u32,
 ) -> Vec<u8> {
+    stored_in("GPU", hashes, parent, tokens, block_size)
+}
+
+/// [`stored`], in some tier.
+pub(crate) fn stored_in(
+    medium: &str,
+    hashes: &[u64],
+    parent: Option<u64>,
+    tokens: &[u32],
+    block_size: u32,
+) -> Vec<u8> {
     let mut out = vec![0x87];
     text(&mut out, "type");
     text(&mut out, "BlockStored");
@@ -42,7 +53,7 @@ pub(crate) fn stored(
     text(&mut out, "lora_id");
     out.push(0xc0);
     text(&mut out, "medium");
-    text(&mut out, "GPU");
+    text(&mut out, medium);
     out
 }
 
