@@ -10,6 +10,7 @@ mod filters;
 mod operators;
 mod rewrite;
 mod source;
+mod walk;
 
 use std::io::{self, Write};
 

@@ -1,3 +1,5 @@
+mod scopes;
+
 use super::*;
 use crate::text::json::Json;
 use crate::text::value::from_json;
