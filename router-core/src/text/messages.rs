@@ -32,6 +32,8 @@ pub(super) struct Preparation {
     /// Whether the template names the developer role; where not, such messages become system messages.
     pub(super) knows_developer: bool,
     pub(super) continue_final_message: bool,
+    /// Whether a [`MEDIA_TAG`] stands for the first media item, instead of what the template is told about it.
+    pub(super) marks_media: bool,
     /// Whether the messages went through the engine's validation of chat messages.
     pub(super) is_validated: bool,
 }
@@ -40,7 +42,7 @@ pub(super) struct Preparation {
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) messages: Value,
-    /// Whether a [`MEDIA_TAG`] marks where the first media item goes.
+    /// Whether there is media.
     pub(super) media: bool,
     /// Bytes of content in all messages.
     pub(super) content_bytes: usize,
@@ -107,7 +109,7 @@ fn prepare_one<'a>(
         .get("role")
         .and_then(Json::as_str)
         .ok_or(Unscorable::Invalid)?;
-    let mut content = content::Content::read(message.get("content"), role, how.format, media)?;
+    let mut content = content::Content::read(message.get("content"), role, how, media)?;
     let mut fields = Vec::new();
     match role {
         "assistant" => {

@@ -191,6 +191,35 @@ impl Jinja {
         variables.set("messages", messages);
         Ok(variables)
     }
+
+    /// Renders a chat whose messages are prepared in one way; also whether there is media.
+    fn render_prepared(
+        &self,
+        template: &ChatTemplate,
+        chat: &Chat<'_>,
+        how: Preparation,
+        tools: Option<Value>,
+        now: LocalTime,
+    ) -> Result<(Vec<u8>, bool), Unscorable> {
+        let Conversation {
+            messages,
+            media,
+            content_bytes,
+        } = match self.merged_system(chat) {
+            None => messages::prepare(chat.messages.iter(), how)?,
+            Some(merged) => {
+                let others = chat.messages.iter().filter(|message| !is_system(message));
+                messages::prepare(core::iter::once(&merged).chain(others), how)?
+            }
+        };
+        let capacity = content_bytes + 64 * chat.messages.len() + 1024;
+        let variables = self.variables(chat, messages, tools, now)?;
+        let mut text = template.render(variables, now, capacity)?;
+        if chat.continue_final_message {
+            cut_at_continue_tag(&mut text)?;
+        }
+        Ok((text, media))
+    }
 }
 
 fn is_system(message: &Json<'_>) -> bool {
@@ -210,40 +239,46 @@ impl Render for Jinja {
             Some(template) if has_tools => template,
             _ => self.template.as_ref().ok_or(Unscorable::NoTemplate)?,
         };
-        let how = Preparation {
-            format: template.format(),
-            knows_developer: template.knows_developer(),
-            continue_final_message: chat.continue_final_message,
-            is_validated: chat.is_validated,
+        let render = |marks_media| {
+            let how = Preparation {
+                format: template.format(),
+                knows_developer: template.knows_developer(),
+                continue_final_message: chat.continue_final_message,
+                marks_media,
+                is_validated: chat.is_validated,
+            };
+            self.render_prepared(template, chat, how, tools.clone(), now)
         };
-        let Conversation {
-            messages,
-            media,
-            content_bytes,
-        } = match self.merged_system(chat) {
-            None => messages::prepare(chat.messages.iter(), how)?,
-            Some(merged) => {
-                let others = chat.messages.iter().filter(|message| !is_system(message));
-                messages::prepare(core::iter::once(&merged).chain(others), how)?
-            }
-        };
-        let capacity = content_bytes + 64 * chat.messages.len() + 1024;
-        let variables = self.variables(chat, messages, tools, now)?;
-        let mut text = template.render(variables, now, capacity)?;
-        if chat.continue_final_message {
-            cut_at_continue_tag(&mut text)?;
-        }
-        if media {
-            let at = memchr::memmem::find(&text, MEDIA_TAG.as_bytes()).ok_or(Unscorable::Media)?;
-            if at == 0 {
+        let (mut text, truncated) = render(true)?;
+        if truncated {
+            // What stands for media in the engine's text is not known where it is put into strings, and what a template makes of it
+            // may stand anywhere. So the text counts as far as it is the same with a mark in place of the first media item, and up
+            // to that mark.
+            let (plain, _) = render(false)?;
+            let mark =
+                memchr::memmem::find(&text, MEDIA_TAG.as_bytes()).ok_or(Unscorable::Media)?;
+            text.truncate(mark);
+            text.truncate(common_start(&text, &plain));
+            if text.is_empty() {
                 return Err(Unscorable::Media);
             }
-            text.truncate(at);
         }
-        Ok(Rendered {
-            text,
-            truncated: media,
-        })
+        Ok(Rendered { text, truncated })
+    }
+}
+
+/// Length of the start that two texts share, whole characters and numbers only: the first digits of two lengths may be the same.
+fn common_start(a: &[u8], b: &[u8]) -> usize {
+    let mut end = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    while a.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) {
+        end -= 1;
+    }
+    match a.split_at_checked(end) {
+        Some((kept, [_, ..])) => {
+            let digits = kept.iter().rev().take_while(|byte| byte.is_ascii_digit());
+            end - digits.count()
+        }
+        _ => end,
     }
 }
 
