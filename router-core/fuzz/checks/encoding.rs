@@ -5,7 +5,7 @@ use prefixway_core::text::encoding::decode;
 const MAX_BYTES: usize = 1 << 20;
 
 /// The first byte picks the codings, the others are the body.
-pub fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let Some((&first, body)) = data.split_first() else {
         return;
     };

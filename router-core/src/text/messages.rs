@@ -25,6 +25,15 @@ pub enum ContentFormat {
     OpenAi,
 }
 
+/// What stands for the first media item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstMedia {
+    /// A [`MEDIA_TAG`].
+    Mark,
+    /// What the engine tells the template.
+    Item,
+}
+
 /// How messages are prepared for one template.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Preparation {
@@ -32,8 +41,7 @@ pub(super) struct Preparation {
     /// Whether the template names the developer role; where not, such messages become system messages.
     pub(super) knows_developer: bool,
     pub(super) continue_final_message: bool,
-    /// Whether a [`MEDIA_TAG`] stands for the first media item, instead of what the template is told about it.
-    pub(super) marks_media: bool,
+    pub(super) first_media: FirstMedia,
     /// Whether the messages went through the engine's validation of chat messages.
     pub(super) is_validated: bool,
 }

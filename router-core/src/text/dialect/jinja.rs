@@ -8,7 +8,7 @@ use minijinja::Value;
 use super::{Render, Rendered};
 use crate::text::error::{ProfileError, Unscorable};
 use crate::text::json::Json;
-use crate::text::messages::{self, CONTINUE_TAG, Conversation, MEDIA_TAG, Preparation};
+use crate::text::messages::{self, CONTINUE_TAG, Conversation, FirstMedia, MEDIA_TAG, Preparation};
 use crate::text::profile::{PromptProfile, Template};
 use crate::text::python::strip;
 use crate::text::request::Chat;
@@ -239,22 +239,22 @@ impl Render for Jinja {
             Some(template) if has_tools => template,
             _ => self.template.as_ref().ok_or(Unscorable::NoTemplate)?,
         };
-        let render = |marks_media| {
+        let render = |first_media| {
             let how = Preparation {
                 format: template.format(),
                 knows_developer: template.knows_developer(),
                 continue_final_message: chat.continue_final_message,
-                marks_media,
+                first_media,
                 is_validated: chat.is_validated,
             };
             self.render_prepared(template, chat, how, tools.clone(), now)
         };
-        let (mut text, truncated) = render(true)?;
+        let (mut text, truncated) = render(FirstMedia::Mark)?;
         if truncated {
             // What stands for media in the engine's text is not known where it is put into strings, and what a template makes of it
             // may stand anywhere. So the text counts as far as it is the same with a mark in place of the first media item, and up
             // to that mark.
-            let (plain, _) = render(false)?;
+            let (plain, _) = render(FirstMedia::Item)?;
             let mark =
                 memchr::memmem::find(&text, MEDIA_TAG.as_bytes()).ok_or(Unscorable::Media)?;
             text.truncate(mark);

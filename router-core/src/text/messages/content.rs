@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
-use super::{ContentFormat, Preparation};
+use super::{ContentFormat, FirstMedia, Preparation};
 use crate::text::error::Unscorable;
 use crate::text::json::Json;
 use crate::text::value::{dict, from_json};
@@ -93,7 +93,7 @@ impl<'a> Content<'a> {
         }
         let begins = !*media && parts.iter().any(Part::is_media);
         *media |= begins;
-        let marks = begins && how.marks_media;
+        let marks = begins && how.first_media == FirstMedia::Mark;
         match how.format {
             ContentFormat::OpenAi => {
                 if marks && let Some(first) = parts.iter_mut().find(|part| part.is_media()) {
@@ -116,7 +116,8 @@ impl<'a> Content<'a> {
                 }
                 spell_embeds(&mut parts);
                 let text = join(parts, true);
-                let is_nothing = text.is_empty() && has_media && !how.marks_media;
+                let is_nothing =
+                    text.is_empty() && has_media && how.first_media == FirstMedia::Item;
                 Ok(Self::Text(if is_nothing {
                     MEDIA_WORD.into()
                 } else {

@@ -17,7 +17,7 @@ const STRING: Preparation = Preparation {
     format: ContentFormat::String,
     knows_developer: false,
     continue_final_message: false,
-    marks_media: true,
+    first_media: FirstMedia::Mark,
     is_validated: true,
 };
 const PARTS: Preparation = Preparation {
@@ -236,7 +236,7 @@ fn media_is_marked_once() {
     );
     assert_eq!(dump(&messages, PARTS), marked);
     let plain = Preparation {
-        marks_media: false,
+        first_media: FirstMedia::Item,
         ..PARTS
     };
     let mark = format!(r#"{{"type": "text", "text": "{MEDIA_TAG}", "x": 1}}"#);
@@ -249,7 +249,7 @@ fn media_is_marked_once() {
         )
     );
     let plain = Preparation {
-        marks_media: false,
+        first_media: FirstMedia::Item,
         ..STRING
     };
     assert_eq!(
@@ -262,7 +262,7 @@ fn media_is_marked_once() {
 fn embeddings_are_text_where_they_stand() {
     let messages = r#"[{"role":"user","content":["a",{"type":"prompt_embeds","data":"x"},"b",{"type":"prompt_embeds","data":"y"}]}]"#;
     let plain = |how| Preparation {
-        marks_media: false,
+        first_media: FirstMedia::Item,
         ..how
     };
     assert_eq!(
