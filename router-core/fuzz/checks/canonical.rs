@@ -96,23 +96,20 @@ fn model(rules: &Canonicalisation, text: &str) -> String {
             .iter()
             .filter(|literal| rest.starts_with(&literal.text))
             .max_by_key(|literal| literal.text.len());
-        match found {
-            Some(literal) => {
-                write_segment(rules, &segment, is_first, &mut canonical);
-                segment.clear();
-                is_first = false;
-                let spaces = rules.marker_is_space && !literal.special;
-                canonical.push_str(&if spaces {
-                    unmark(&literal.text)
-                } else {
-                    literal.text.clone()
-                });
-                rest = &rest[literal.text.len()..];
-            }
-            None => {
-                segment.push(letter);
-                rest = &rest[letter.len_utf8()..];
-            }
+        if let Some(literal) = found {
+            write_segment(rules, &segment, is_first, &mut canonical);
+            segment.clear();
+            is_first = false;
+            let spaces = rules.marker_is_space && !literal.special;
+            canonical.push_str(&if spaces {
+                unmark(&literal.text)
+            } else {
+                literal.text.clone()
+            });
+            rest = &rest[literal.text.len()..];
+        } else {
+            segment.push(letter);
+            rest = &rest[letter.len_utf8()..];
         }
     }
     write_segment(rules, &segment, is_first, &mut canonical);
