@@ -135,9 +135,10 @@ impl Jinja {
 
     /// Everything the template sees.
     ///
-    /// The engine drops arguments that the template doesn't read; giving it those too makes no difference.
+    /// Arguments that the template doesn't read are dropped, as the engine does: a request may have any number of them.
     fn variables(
         &self,
+        template: &ChatTemplate,
         chat: &Chat<'_>,
         messages: Value,
         tools: Option<Value>,
@@ -165,7 +166,7 @@ impl Jinja {
                 if tokenizes || REFUSED_KWARGS.contains(&name.as_ref()) {
                     return Err(Unscorable::Invalid);
                 }
-                if !HIDDEN_KWARGS.contains(&name.as_ref()) {
+                if template.reads(name) && !HIDDEN_KWARGS.contains(&name.as_ref()) {
                     variables.set(name, from_json(value));
                 }
             }
@@ -213,7 +214,7 @@ impl Jinja {
             }
         };
         let capacity = content_bytes + 64 * chat.messages.len() + 1024;
-        let variables = self.variables(chat, messages, tools, now)?;
+        let variables = self.variables(template, chat, messages, tools, now)?;
         let mut text = template.render(variables, now, capacity)?;
         if chat.continue_final_message {
             cut_at_continue_tag(&mut text)?;
@@ -297,4 +298,38 @@ fn cut_at_continue_tag(text: &mut Vec<u8>) -> Result<(), Unscorable> {
         text.truncate(len);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::profile::ModelFiles;
+
+    #[test]
+    fn arguments_that_nobody_reads_are_dropped() {
+        let profile = PromptProfile::from_model_files(&ModelFiles {
+            tokenizer_json: r#"{"added_tokens":[],"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#,
+            tokenizer_config_json: "{}",
+            chat_template: Some(
+                "{% for m in messages %}{% if k7 %}{{ k8 }}{% endif %}{% endfor %}",
+            ),
+        });
+        let jinja = Jinja::compile(&profile.unwrap()).unwrap();
+        let kwargs = (0..1000).map(|i| (format!("k{i}").into(), Json::Bool(true)));
+        let chat = Chat {
+            kwargs: Json::Object(kwargs.collect()),
+            ..Chat::new(Vec::new())
+        };
+        let variables = jinja
+            .variables(
+                jinja.template.as_ref().unwrap(),
+                &chat,
+                Value::from(()),
+                None,
+                LocalTime::from_unix(0, 0),
+            )
+            .unwrap();
+        let names: Vec<&str> = variables.0.iter().map(|(name, _)| &**name).collect();
+        assert!(names.len() < 10 && names.contains(&"k7") && names.contains(&"k8"));
+    }
 }

@@ -76,6 +76,17 @@ pub(super) fn rewrite<'a>(template: &'a Stmt<'a>, facts: &Facts<'a>) -> String {
     writer.out
 }
 
+/// The names that a template reads somewhere.
+pub(super) fn names<'a>(template: &'a Stmt<'a>) -> HashSet<Box<str>> {
+    let mut names = HashSet::new();
+    if let Stmt::Template(node) = template {
+        for stmt in &node.children {
+            scopes::names_of_stmt(stmt, &mut names);
+        }
+    }
+    names.into_iter().map(Box::from).collect()
+}
+
 struct Writer<'a> {
     out: String,
     expressions: Expressions<'a>,
