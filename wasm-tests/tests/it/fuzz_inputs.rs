@@ -36,7 +36,7 @@ fn files(folder: &str) -> Vec<Vec<u8>> {
 fn send(rig: &mut Rig, path: &str, body: &[u8]) {
     let headers = [(":method", "POST"), (":path", path)];
     let outcome = rig.host.vm(1).request(&headers).chunk(body).end();
-    let shown = || String::from_utf8_lossy(&body[..body.len().min(200)]).into_owned();
+    let shown = || String::from_utf8_lossy(body.get(..200).unwrap_or(body)).into_owned();
     assert_eq!(outcome.trap, None, "{path} {}", shown());
     assert!(
         outcome.forwarded != outcome.reply.is_some(),
@@ -158,7 +158,7 @@ fn hostile() -> Vec<Vec<u8>> {
     ];
     // One body, cut at each place.
     let whole = r#"{"messages":[{"role":"user","content":[{"type":"text","text":"\u00e9\n"}]}],"tools":null,"n":1.5e3,"stream":true}"#;
-    texts.extend((0..whole.len()).map(|end| whole[..end].to_owned()));
+    texts.extend((0..whole.len()).map(|end| whole.chars().take(end).collect()));
     let mut bodies: Vec<Vec<u8>> = texts.into_iter().map(String::into_bytes).collect();
     for bytes in [
         &b"{\"prompt\":\"\xff\xfe\"}"[..],
