@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Fuzzes router-core: each target for FUZZ_SECONDS (300), or FUZZ_TARGET alone. Inputs that are new in what they reach are added to the corpus in
+# Fuzzes router-core: each target for FUZZ_SECONDS (300), or only those that FUZZ_TARGET names. Inputs that are new in what they reach are added to the corpus in
 # .tools, and those that fail are left in router-core/fuzz/crashes. FUZZ_MINIMISE=1 writes the smallest corpus of the same reach back to
 # router-core/fuzz/corpus instead.
 #
@@ -16,7 +16,7 @@ triple=$(rustc -vV | sed -n 's/^host: //p')
 
 have c++ || apt_install g++
 targets=(request renderer canonical encoding event replica)
-[ -z "${FUZZ_TARGET:-}" ] || targets=("$FUZZ_TARGET")
+[ -z "${FUZZ_TARGET:-}" ] || read -ra targets <<<"$FUZZ_TARGET"
 
 flags="--cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4"
 flags+=" -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table"
@@ -52,6 +52,6 @@ for target in "${targets[@]}"; do
         echo "$target: failed, see $crashes/$target"
         failed=1
     fi
-    rmdir "$crashes/$target" "$crashes" 2>/dev/null || true
+    rmdir "$crashes/$target" 2>/dev/null || true
 done
 exit $failed

@@ -66,7 +66,7 @@ fn rules() -> Vec<Canonicalisation> {
 }
 
 /// The first byte picks the rules, the others are the text.
-pub fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let Some((&first, text)) = data.split_first() else {
         return;
     };
@@ -76,7 +76,9 @@ pub fn check(data: &[u8]) {
     let (rules, prompter) = &PROMPTERS[usize::from(first) % PROMPTERS.len()];
     let body = serde_json::json!({"prompt": text, "add_special_tokens": false}).to_string();
     let request = parse(Api::Completions, body.as_bytes()).unwrap();
-    let prompt = prompter.prompt(&request, LocalTime::from_unix(0, 0)).unwrap();
+    let prompt = prompter
+        .prompt(&request, LocalTime::from_unix(0, 0))
+        .unwrap();
     let ours = String::from_utf8(prompt.text).unwrap();
     assert_eq!(ours, model(rules, text), "{rules:?}");
     // No form makes a character longer than this.
@@ -94,19 +96,20 @@ fn model(rules: &Canonicalisation, text: &str) -> String {
             .iter()
             .filter(|literal| rest.starts_with(&literal.text))
             .max_by_key(|literal| literal.text.len());
-        match found {
-            Some(literal) => {
-                write_segment(rules, &segment, is_first, &mut canonical);
-                segment.clear();
-                is_first = false;
-                let spaces = rules.marker_is_space && !literal.special;
-                canonical.push_str(&if spaces { unmark(&literal.text) } else { literal.text.clone() });
-                rest = &rest[literal.text.len()..];
-            }
-            None => {
-                segment.push(letter);
-                rest = &rest[letter.len_utf8()..];
-            }
+        if let Some(literal) = found {
+            write_segment(rules, &segment, is_first, &mut canonical);
+            segment.clear();
+            is_first = false;
+            let spaces = rules.marker_is_space && !literal.special;
+            canonical.push_str(&if spaces {
+                unmark(&literal.text)
+            } else {
+                literal.text.clone()
+            });
+            rest = &rest[literal.text.len()..];
+        } else {
+            segment.push(letter);
+            rest = &rest[letter.len_utf8()..];
         }
     }
     write_segment(rules, &segment, is_first, &mut canonical);

@@ -3,7 +3,7 @@
 use prefixway_core::event::{Event, Message, decode_batch, parse_frames};
 
 /// Byte 0 is the number of frames, each of which follows its length (one byte); the last frame takes the rest.
-pub fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let Some((&count, mut rest)) = data.split_first() else {
         return;
     };

@@ -34,12 +34,18 @@ static PROMPTERS: LazyLock<Vec<Prompter>> = LazyLock::new(|| {
 });
 
 /// The first byte picks template and API, the others are the body.
-pub fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let Some((&first, body)) = data.split_first() else {
         return;
     };
     let prompter = &PROMPTERS[usize::from(first) % PROMPTERS.len()];
-    let apis = [Api::Chat, Api::Chat, Api::Messages, Api::Responses, Api::Tokenize];
+    let apis = [
+        Api::Chat,
+        Api::Chat,
+        Api::Messages,
+        Api::Responses,
+        Api::Tokenize,
+    ];
     let api = apis[usize::from(first) / PROMPTERS.len() % apis.len()];
     let Ok(request) = parse(api, body) else {
         return;

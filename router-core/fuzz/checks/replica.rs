@@ -7,7 +7,7 @@ use prost::Message;
 const MAX_BYTES: usize = 1 << 20;
 
 /// Messages one after the other, each after its length (two bytes, little endian).
-pub fn check(mut data: &[u8]) {
+pub(crate) fn check(mut data: &[u8]) {
     let mut replica = Replica::new(MAX_BYTES, None);
     replica.subscribe(&["p".to_owned()], "g");
     while let Some((length, rest)) = data.split_first_chunk() {

@@ -4,7 +4,7 @@ use prefixway_core::text::{Api, BodyError, BodyFormat, MAX_LOAD_UNITS, parse};
 use serde_json::Value;
 
 /// The first byte picks the API, the others are the body.
-pub fn check(data: &[u8]) {
+pub(crate) fn check(data: &[u8]) {
     let Some((&first, body)) = data.split_first() else {
         return;
     };
@@ -23,7 +23,10 @@ pub fn check(data: &[u8]) {
     };
     match (serde_json::from_str::<Value>(text), ours) {
         (Ok(Value::Object(fields)), Ok(request)) => {
-            assert_eq!(request.model.as_deref(), fields.get("model").and_then(Value::as_str));
+            assert_eq!(
+                request.model.as_deref(),
+                fields.get("model").and_then(Value::as_str)
+            );
             let salt = fields.get("cache_salt").and_then(Value::as_str);
             assert!(request.cache_salt.as_deref() == salt || request.cache_salt.is_none());
             if let Some(Value::Bool(stream)) = fields.get("stream") {
@@ -36,7 +39,10 @@ pub fn check(data: &[u8]) {
         }
         (Ok(value), Err(BodyError::NotObject)) => assert!(!value.is_object()),
         (Ok(_), ours) => panic!("a JSON text is not read: {ours:?}"),
-        (Err(error), Ok(_)) => assert!(is_read_by_python_only(&error, text), "read although {error}"),
+        (Err(error), Ok(_)) => assert!(
+            is_read_by_python_only(&error, text),
+            "read although {error}"
+        ),
         (Err(_), Err(_)) => {}
     }
 }
@@ -45,9 +51,14 @@ pub fn check(data: &[u8]) {
 /// nesting up to a limit of our own.
 fn is_read_by_python_only(error: &serde_json::Error, text: &str) -> bool {
     let message = error.to_string();
-    ["surrogate", "hex escape", "number out of range", "recursion limit"]
-        .iter()
-        .any(|known| message.contains(known))
+    [
+        "surrogate",
+        "hex escape",
+        "number out of range",
+        "recursion limit",
+    ]
+    .iter()
+    .any(|known| message.contains(known))
         || text.contains("NaN")
         || text.contains("Infinity")
 }

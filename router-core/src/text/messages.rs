@@ -25,6 +25,15 @@ pub enum ContentFormat {
     OpenAi,
 }
 
+/// What stands for the first media item.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FirstMedia {
+    /// A [`MEDIA_TAG`].
+    Mark,
+    /// What the engine tells the template.
+    Item,
+}
+
 /// How messages are prepared for one template.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Preparation {
@@ -32,6 +41,7 @@ pub(super) struct Preparation {
     /// Whether the template names the developer role; where not, such messages become system messages.
     pub(super) knows_developer: bool,
     pub(super) continue_final_message: bool,
+    pub(super) first_media: FirstMedia,
     /// Whether the messages went through the engine's validation of chat messages.
     pub(super) is_validated: bool,
 }
@@ -40,7 +50,7 @@ pub(super) struct Preparation {
 #[derive(Debug)]
 pub(super) struct Conversation {
     pub(super) messages: Value,
-    /// Whether a [`MEDIA_TAG`] marks where the first media item goes.
+    /// Whether there is media.
     pub(super) media: bool,
     /// Bytes of content in all messages.
     pub(super) content_bytes: usize,
@@ -107,7 +117,7 @@ fn prepare_one<'a>(
         .get("role")
         .and_then(Json::as_str)
         .ok_or(Unscorable::Invalid)?;
-    let mut content = content::Content::read(message.get("content"), role, how.format, media)?;
+    let mut content = content::Content::read(message.get("content"), role, how, media)?;
     let mut fields = Vec::new();
     match role {
         "assistant" => {

@@ -10,7 +10,9 @@ mod filters;
 mod operators;
 mod rewrite;
 mod source;
+mod walk;
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use minijinja::machinery::parse;
@@ -38,6 +40,8 @@ pub(super) struct ChatTemplate {
     format: ContentFormat,
     knows_developer: bool,
     tells_time: bool,
+    /// Names that the template reads somewhere.
+    names: HashSet<Box<str>>,
 }
 
 /// Whether a template fails on a system message that isn't the first.
@@ -86,12 +90,13 @@ impl ChatTemplate {
         let syntax = environment::jinja_syntax().map_err(compile)?;
         let source = source::adapt(source, &syntax).map_err(compile)?;
         let mut environment = environment::new().map_err(compile)?;
-        let (format, rewritten) = {
+        let (format, rewritten, names) = {
             let tree = parse(&source, NAME, syntax).map_err(compile)?;
             let facts = Facts::collect(&tree);
             (
                 format.unwrap_or_else(|| content_format::detect(&facts)),
                 rewrite::rewrite(&tree, &facts),
+                rewrite::names(&tree),
             )
         };
         environment
@@ -102,11 +107,17 @@ impl ChatTemplate {
             format,
             knows_developer,
             tells_time,
+            names,
         })
     }
 
     pub(super) fn format(&self) -> ContentFormat {
         self.format
+    }
+
+    /// Whether the template may read a variable.
+    pub(super) fn reads(&self, name: &str) -> bool {
+        self.names.contains(name)
     }
 
     pub(super) fn knows_developer(&self) -> bool {

@@ -54,10 +54,18 @@ fn number(spelled: &str) -> Value {
 
 /// An integer of any size.
 pub(super) fn integer(digits: &str) -> Value {
+    // The template engine compares an integer with a float by way of the float, and takes the largest of a signed type for the float
+    // above it; so those are kept in the unsigned type.
     if let Ok(small) = digits.parse::<i64>() {
-        Value::from(small)
+        match u64::try_from(small) {
+            Ok(unsigned) if small == i64::MAX => Value::from(unsigned),
+            _ => Value::from(small),
+        }
     } else if let Ok(large) = digits.parse::<i128>() {
-        Value::from(large)
+        match u128::try_from(large) {
+            Ok(unsigned) if large == i128::MAX => Value::from(unsigned),
+            _ => Value::from(large),
+        }
     } else {
         Value::from_object(BigInt(digits.into()))
     }
@@ -219,6 +227,49 @@ mod tests {
         assert_eq!(value("-0").to_string(), "0");
         let digits = "123456789012345678901234567890123456789012345678901234567890";
         assert_eq!(value(digits).to_string(), digits);
+    }
+
+    #[test]
+    fn integers_equal_floats_only_where_they_are_the_same_number() {
+        for (integer, float, ordering) in [
+            (
+                "9223372036854775807",
+                "9223372036854775808.0",
+                Ordering::Less,
+            ),
+            (
+                "9223372036854775808",
+                "9223372036854775808.0",
+                Ordering::Equal,
+            ),
+            (
+                "9223372036854775809",
+                "9223372036854775808.0",
+                Ordering::Greater,
+            ),
+            (
+                "-9223372036854775808",
+                "-9223372036854775808.0",
+                Ordering::Equal,
+            ),
+            (
+                "18446744073709551615",
+                "18446744073709551616.0",
+                Ordering::Less,
+            ),
+            ("9007199254740993", "9007199254740992.0", Ordering::Greater),
+            (
+                "170141183460469231731687303715884105727",
+                "170141183460469231731687303715884105728.0",
+                Ordering::Less,
+            ),
+        ] {
+            let (integer, float) = (value(integer), value(float));
+            assert_eq!(integer.cmp(&float), ordering, "{integer} {float}");
+            assert_eq!(integer == float, ordering == Ordering::Equal, "{integer}");
+            assert_eq!(float == integer, ordering == Ordering::Equal, "{integer}");
+            assert!(integer.is_integer());
+        }
     }
 
     #[test]

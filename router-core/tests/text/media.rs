@@ -1,6 +1,8 @@
 //! Text counts up to the first media item, whatever its kind and API; what follows doesn't.
 
-use prefixway_core::text::{Api, LocalTime, Prompt, Unscorable, parse};
+use prefixway_core::text::{
+    Api, LocalTime, ModelFiles, Prompt, PromptProfile, Prompter, Unscorable, parse,
+};
 
 use crate::inputs::prompter;
 
@@ -90,4 +92,89 @@ fn files_have_no_text() {
         prompt("llama3_1", Api::Chat, body),
         Err(Unscorable::Invalid)
     );
+}
+
+/// The text of a chat with two texts around an image, and one text before them.
+fn rendered(template: &str, parts: &str, further: &str) -> Result<String, Unscorable> {
+    let profile = PromptProfile::from_model_files(&ModelFiles {
+        tokenizer_json: r#"{"added_tokens":[],"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#,
+        tokenizer_config_json: "{}",
+        chat_template: Some(template),
+    });
+    let prompter = Prompter::try_new(profile.unwrap()).unwrap();
+    let body = format!(
+        r#"{{"messages":[{{"role":"system","content":"S"}},{{"role":"user","content":{parts}}}]{further}}}"#
+    );
+    let request = parse(Api::Chat, body.as_bytes()).unwrap();
+    let prompt = prompter.prompt(&request, LocalTime::from_date(2026, 1, 1))?;
+    assert!(prompt.truncated);
+    Ok(String::from_utf8(prompt.text).unwrap())
+}
+
+const IMAGE: &str = r#"{"type":"image_url","image_url":{"url":"u"}}"#;
+
+#[test]
+fn what_a_template_makes_of_media_elsewhere_is_not_text() {
+    let parts = format!(r#"["a",{IMAGE},"b"]"#);
+    let each = "{% for m in messages %}{% for c in m.content %}";
+    let end = "{% endfor %}{% endfor %}";
+    for (template, expected) in [
+        // Counts and places are the engine's.
+        (format!("{{{{ messages[1].content | length }}}}{each}{{{{ loop.index }}}}{{{{ c.text }}}}{end}"), "31S1a2"),
+        // Images first: the text ends where one is shown.
+        ("S{% for m in messages %}{% for c in m.content if c.type == 'image' %}<i>{% endfor %}{% for c in m.content if c.type == 'text' %}{{ c.text }}{% endfor %}{% endfor %}".into(), "SS"),
+        // Their number: the text ends there, as it depends on media.
+        ("S{{ messages[1].content | selectattr('type', 'equalto', 'image') | list | length }}{% for m in messages %}{% for c in m.content %}{{ c.text }}{% endfor %}{% endfor %}".into(), "S"),
+        // Shown by its place, not by its type.
+        (format!("{each}{{% if c.type != 'text' %}}<i>{{% else %}}{{{{ c.text }}}}{{% endif %}}{end}"), "Sa"),
+    ] {
+        assert_eq!(
+            rendered(&template, &parts, "").as_deref(),
+            Ok(expected),
+            "{template}"
+        );
+    }
+    let first = "{% for m in messages %}{% for c in m.content %}{% if c.type == 'image' %}<i>{% endif %}{% endfor %}{% endfor %}";
+    assert_eq!(rendered(first, &parts, ""), Err(Unscorable::Media));
+    // A string: what stands for media is not known, nor what a template makes of it.
+    for (template, expected) in [
+        (
+            "{% for m in messages %}[{{ m.content }}]{% endfor %}",
+            "[S][",
+        ),
+        (
+            "{% for m in messages %}{{ m.content | length }}[{{ m.content }}]{% endfor %}",
+            "1[S]",
+        ),
+        (
+            "{% for m in messages %}[{% if m.content == 'a\\nb' %}x{% endif %}{{ m.content }}]{% endfor %}",
+            "[S][",
+        ),
+    ] {
+        assert_eq!(
+            rendered(template, &parts, "").as_deref(),
+            Ok(expected),
+            "{template}"
+        );
+    }
+}
+
+#[test]
+fn media_in_a_message_that_goes_on() {
+    let each = "{% for m in messages %}[{{ m.role }}]{% for c in m.content %}{% if c.type == 'image' %}<i>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endfor %}";
+    let whole = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";
+    let further = r#","continue_final_message":true,"add_generation_prompt":false"#;
+    let go_on =
+        |template: &str, parts: &str| rendered(template, &parts.replace('@', IMAGE), further);
+    // The last text is continued, so the prompt ends behind the image.
+    assert_eq!(
+        go_on(each, r#"["a",@,"b"]"#).as_deref(),
+        Ok("[system]S[user]a")
+    );
+    assert_eq!(go_on(each, r#"[@,"b"]"#).as_deref(), Ok("[system]S[user]"));
+    assert_eq!(go_on(whole, r#"["a",@]"#).as_deref(), Ok("[system]S[user]"));
+    // It ends before the image: the engine has no place for it.
+    assert_eq!(go_on(each, r#"["a",@]"#), Err(Unscorable::Media));
+    // No text to continue.
+    assert_eq!(go_on(each, "[@]"), Err(Unscorable::Invalid));
 }

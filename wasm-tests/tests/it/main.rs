@@ -9,6 +9,7 @@ mod bodies;
 mod collisions;
 mod emulator;
 mod failure;
+mod fuzz_inputs;
 mod load;
 mod refusals;
 mod shards;

@@ -8,7 +8,7 @@ use minijinja::Value;
 use super::{Render, Rendered};
 use crate::text::error::{ProfileError, Unscorable};
 use crate::text::json::Json;
-use crate::text::messages::{self, CONTINUE_TAG, Conversation, MEDIA_TAG, Preparation};
+use crate::text::messages::{self, CONTINUE_TAG, Conversation, FirstMedia, MEDIA_TAG, Preparation};
 use crate::text::profile::{PromptProfile, Template};
 use crate::text::python::strip;
 use crate::text::request::Chat;
@@ -135,9 +135,10 @@ impl Jinja {
 
     /// Everything the template sees.
     ///
-    /// The engine drops arguments that the template doesn't read; giving it those too makes no difference.
+    /// Arguments that the template doesn't read are dropped, as the engine does: a request may have any number of them.
     fn variables(
         &self,
+        template: &ChatTemplate,
         chat: &Chat<'_>,
         messages: Value,
         tools: Option<Value>,
@@ -165,7 +166,7 @@ impl Jinja {
                 if tokenizes || REFUSED_KWARGS.contains(&name.as_ref()) {
                     return Err(Unscorable::Invalid);
                 }
-                if !HIDDEN_KWARGS.contains(&name.as_ref()) {
+                if template.reads(name) && !HIDDEN_KWARGS.contains(&name.as_ref()) {
                     variables.set(name, from_json(value));
                 }
             }
@@ -191,6 +192,35 @@ impl Jinja {
         variables.set("messages", messages);
         Ok(variables)
     }
+
+    /// Renders a chat whose messages are prepared in one way; also whether there is media.
+    fn render_prepared(
+        &self,
+        template: &ChatTemplate,
+        chat: &Chat<'_>,
+        how: Preparation,
+        tools: Option<Value>,
+        now: LocalTime,
+    ) -> Result<(Vec<u8>, bool), Unscorable> {
+        let Conversation {
+            messages,
+            media,
+            content_bytes,
+        } = match self.merged_system(chat) {
+            None => messages::prepare(chat.messages.iter(), how)?,
+            Some(merged) => {
+                let others = chat.messages.iter().filter(|message| !is_system(message));
+                messages::prepare(core::iter::once(&merged).chain(others), how)?
+            }
+        };
+        let capacity = content_bytes + 64 * chat.messages.len() + 1024;
+        let variables = self.variables(template, chat, messages, tools, now)?;
+        let mut text = template.render(variables, now, capacity)?;
+        if chat.continue_final_message {
+            cut_at_continue_tag(&mut text)?;
+        }
+        Ok((text, media))
+    }
 }
 
 fn is_system(message: &Json<'_>) -> bool {
@@ -210,40 +240,46 @@ impl Render for Jinja {
             Some(template) if has_tools => template,
             _ => self.template.as_ref().ok_or(Unscorable::NoTemplate)?,
         };
-        let how = Preparation {
-            format: template.format(),
-            knows_developer: template.knows_developer(),
-            continue_final_message: chat.continue_final_message,
-            is_validated: chat.is_validated,
+        let render = |first_media| {
+            let how = Preparation {
+                format: template.format(),
+                knows_developer: template.knows_developer(),
+                continue_final_message: chat.continue_final_message,
+                first_media,
+                is_validated: chat.is_validated,
+            };
+            self.render_prepared(template, chat, how, tools.clone(), now)
         };
-        let Conversation {
-            messages,
-            media,
-            content_bytes,
-        } = match self.merged_system(chat) {
-            None => messages::prepare(chat.messages.iter(), how)?,
-            Some(merged) => {
-                let others = chat.messages.iter().filter(|message| !is_system(message));
-                messages::prepare(core::iter::once(&merged).chain(others), how)?
-            }
-        };
-        let capacity = content_bytes + 64 * chat.messages.len() + 1024;
-        let variables = self.variables(chat, messages, tools, now)?;
-        let mut text = template.render(variables, now, capacity)?;
-        if chat.continue_final_message {
-            cut_at_continue_tag(&mut text)?;
-        }
-        if media {
-            let at = memchr::memmem::find(&text, MEDIA_TAG.as_bytes()).ok_or(Unscorable::Media)?;
-            if at == 0 {
+        let (mut text, truncated) = render(FirstMedia::Mark)?;
+        if truncated {
+            // What stands for media in the engine's text is not known where it is put into strings, and what a template makes of it
+            // may stand anywhere. So the text counts as far as it is the same with a mark in place of the first media item, and up
+            // to that mark.
+            let (plain, _) = render(FirstMedia::Item)?;
+            let mark =
+                memchr::memmem::find(&text, MEDIA_TAG.as_bytes()).ok_or(Unscorable::Media)?;
+            text.truncate(mark);
+            text.truncate(common_start(&text, &plain));
+            if text.is_empty() {
                 return Err(Unscorable::Media);
             }
-            text.truncate(at);
         }
-        Ok(Rendered {
-            text,
-            truncated: media,
-        })
+        Ok(Rendered { text, truncated })
+    }
+}
+
+/// Length of the start that two texts share, whole characters and numbers only: the first digits of two lengths may be the same.
+fn common_start(a: &[u8], b: &[u8]) -> usize {
+    let mut end = a.iter().zip(b).take_while(|(a, b)| a == b).count();
+    while a.get(end).is_some_and(|byte| byte & 0xc0 == 0x80) {
+        end -= 1;
+    }
+    match a.split_at_checked(end) {
+        Some((kept, [_, ..])) => {
+            let digits = kept.iter().rev().take_while(|byte| byte.is_ascii_digit());
+            end - digits.count()
+        }
+        _ => end,
     }
 }
 
@@ -262,4 +298,38 @@ fn cut_at_continue_tag(text: &mut Vec<u8>) -> Result<(), Unscorable> {
         text.truncate(len);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::profile::ModelFiles;
+
+    #[test]
+    fn arguments_that_nobody_reads_are_dropped() {
+        let profile = PromptProfile::from_model_files(&ModelFiles {
+            tokenizer_json: r#"{"added_tokens":[],"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#,
+            tokenizer_config_json: "{}",
+            chat_template: Some(
+                "{% for m in messages %}{% if k7 %}{{ k8 }}{% endif %}{% endfor %}",
+            ),
+        });
+        let jinja = Jinja::compile(&profile.unwrap()).unwrap();
+        let kwargs = (0..1000).map(|i| (format!("k{i}").into(), Json::Bool(true)));
+        let chat = Chat {
+            kwargs: Json::Object(kwargs.collect()),
+            ..Chat::new(Vec::new())
+        };
+        let variables = jinja
+            .variables(
+                jinja.template.as_ref().unwrap(),
+                &chat,
+                Value::from(()),
+                None,
+                LocalTime::from_unix(0, 0),
+            )
+            .unwrap();
+        let names: Vec<&str> = variables.0.iter().map(|(name, _)| &**name).collect();
+        assert!(names.len() < 10 && names.contains(&"k7") && names.contains(&"k8"));
+    }
 }

@@ -4,13 +4,19 @@ use std::borrow::Cow;
 
 use minijinja::Value;
 
-use super::ContentFormat;
+use super::{ContentFormat, FirstMedia, Preparation};
 use crate::text::error::Unscorable;
 use crate::text::json::Json;
 use crate::text::value::{dict, from_json};
 
-/// Stands before the first media item; what is rendered after it is not prompt text.
+/// Stands for the first media item; what is rendered from it on is not prompt text.
 pub(in crate::text) const MEDIA_TAG: &str = "PREFIXWAY_MEDIA_STARTS_HERE";
+
+/// Stands for media in the content of a string where there is nothing else; which words a model has there is not known.
+const MEDIA_WORD: &str = "<media>";
+
+/// What engines put in the place of embeddings that are given as a part.
+const EMBEDS_WORD: &str = "<prompt_embeds>";
 
 /// Appended to the final message where it is to be continued, as transformers does.
 pub(in crate::text) const CONTINUE_TAG: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
@@ -36,6 +42,10 @@ pub(super) enum Part<'a> {
         modality: &'static str,
         item: &'a Json<'a>,
     },
+    /// The first media item, where it is marked.
+    Mark(&'a Json<'a>),
+    /// Embeddings, which take the place of a word in the text.
+    Embeds,
     ToolReference(&'a str),
 }
 
@@ -62,11 +72,11 @@ const KNOWN_FIELDS: [&str; 18] = [
 ];
 
 impl<'a> Content<'a> {
-    /// Reads `content` (absent and null are `None`). Sets `media` and places the tag where the first media item stands.
+    /// Reads `content` (absent and null are `None`). `media`: whether media came before, or come here.
     pub(super) fn read(
         content: Option<&'a Json<'a>>,
         role: &str,
-        format: ContentFormat,
+        how: Preparation,
         media: &mut bool,
     ) -> Result<Self, Unscorable> {
         let mut parts = match content {
@@ -81,24 +91,38 @@ impl<'a> Content<'a> {
         if role == "system" {
             drop_billing_header(&mut parts);
         }
-        let first_media = parts
-            .iter()
-            .position(|part| matches!(part, Part::Media { .. }));
-        let starts_media =
-            first_media.filter(|_| !core::mem::replace(media, *media || first_media.is_some()));
-        match format {
+        let begins = !*media && parts.iter().any(Part::is_media);
+        *media |= begins;
+        let marks = begins && how.first_media == FirstMedia::Mark;
+        match how.format {
             ContentFormat::OpenAi => {
-                if let Some(first) = starts_media {
-                    parts.insert(first, Part::text(MEDIA_TAG));
+                if marks && let Some(first) = parts.iter_mut().find(|part| part.is_media()) {
+                    *first = first.mark();
                 }
+                spell_embeds(&mut parts);
                 Ok(Self::Parts(parts))
             }
             ContentFormat::String => {
-                if starts_media.is_some() {
-                    // Placeholders go in front of the text, wherever the media stood.
-                    parts.insert(0, Part::text(MEDIA_TAG));
+                let in_text = |part: &Part<'_>| matches!(part, Part::Embeds);
+                let is_apart = |part: &Part<'_>| part.is_media() && !in_text(part);
+                let has_media = parts.iter().any(Part::is_media);
+                if marks {
+                    if parts.iter().any(is_apart) {
+                        // Placeholders go in front of the text, wherever the media stood.
+                        parts.insert(0, Part::text(MEDIA_TAG));
+                    } else if let Some(first) = parts.iter_mut().find(|part| in_text(part)) {
+                        *first = first.mark();
+                    }
                 }
-                Ok(Self::Text(join(parts, true)))
+                spell_embeds(&mut parts);
+                let text = join(parts, true);
+                let is_nothing =
+                    text.is_empty() && has_media && how.first_media == FirstMedia::Item;
+                Ok(Self::Text(if is_nothing {
+                    MEDIA_WORD.into()
+                } else {
+                    text
+                }))
             }
         }
     }
@@ -120,7 +144,7 @@ impl<'a> Content<'a> {
                 .iter()
                 .map(|part| match part {
                     Part::Text { text, .. } => text.len(),
-                    Part::Media { .. } | Part::ToolReference(_) => 0,
+                    _ => 0,
                 })
                 .sum(),
         }
@@ -171,6 +195,18 @@ impl<'a> Content<'a> {
 }
 
 impl<'a> Part<'a> {
+    fn is_media(&self) -> bool {
+        matches!(self, Self::Media { .. } | Self::Embeds)
+    }
+
+    /// What marks the place of a media item. For a template it is text, and one part as before.
+    fn mark(&self) -> Self {
+        match self {
+            Self::Media { item, .. } => Self::Mark(item),
+            _ => Self::text(MEDIA_TAG),
+        }
+    }
+
     fn text(text: &'a str) -> Self {
         Self::Text {
             text: Cow::Borrowed(text),
@@ -194,6 +230,7 @@ impl<'a> Part<'a> {
                 let known = SHORT_KINDS.into_iter().find(|kind| item.has(kind));
                 return match known.ok_or(Unscorable::Invalid)? {
                     "tool_reference" => Self::tool_reference(item),
+                    "prompt_embeds" => Ok(Some(Self::Embeds)),
                     kind => media(modality(kind).ok_or(Unscorable::Invalid)?),
                 };
             }
@@ -202,6 +239,7 @@ impl<'a> Part<'a> {
             "text" | "input_text" | "output_text" => "text",
             "refusal" | "thinking" => kind,
             "tool_reference" => return Self::tool_reference(item),
+            "prompt_embeds" => return Ok(Some(Self::Embeds)),
             _ => return media(modality(kind).ok_or(Unscorable::Invalid)?),
         };
         match item.get(key) {
@@ -233,6 +271,10 @@ impl<'a> Part<'a> {
             Self::Media { modality, item } => {
                 with_further_fields(vec![entry("type", modality)], item)
             }
+            Self::Mark(item) => {
+                with_further_fields(vec![entry("type", "text"), entry("text", MEDIA_TAG)], item)
+            }
+            Self::Embeds => Self::text(EMBEDS_WORD).into_value(),
             Self::ToolReference(name) => {
                 dict([entry("type", "tool_reference"), entry("name", name)].into_iter())
             }
@@ -276,8 +318,6 @@ fn modality(kind: &str) -> Option<&'static str> {
         "image_url" | "input_image" | "image_embeds" | "image_pil" => Some("image"),
         "audio_url" | "input_audio" | "audio_embeds" => Some("audio"),
         "video_url" | "video_embeds" => Some("video"),
-        // Spliced in after tokenization; whatever it is, text ends here.
-        "prompt_embeds" => Some("text"),
         _ => None,
     }
 }
@@ -289,7 +329,7 @@ fn join(parts: Vec<Part<'_>>, leave_out_empty: bool) -> Cow<'_, str> {
         .filter_map(|part| match part {
             Part::Text { text, .. } => Some(text),
             Part::ToolReference(name) => Some(Cow::Borrowed(name)),
-            Part::Media { .. } => None,
+            Part::Media { .. } | Part::Mark(_) | Part::Embeds => None,
         })
         .filter(|text| !leave_out_empty || !text.is_empty());
     let Some(mut joined) = texts.next() else {
@@ -301,6 +341,15 @@ fn join(parts: Vec<Part<'_>>, leave_out_empty: bool) -> Cow<'_, str> {
         joined.push_str(&text);
     }
     joined
+}
+
+/// Makes text of embeddings.
+fn spell_embeds(parts: &mut [Part<'_>]) {
+    for part in parts {
+        if matches!(part, Part::Embeds) {
+            *part = Part::text(EMBEDS_WORD);
+        }
+    }
 }
 
 fn drop_billing_header(parts: &mut Vec<Part<'_>>) {

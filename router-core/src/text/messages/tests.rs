@@ -17,6 +17,7 @@ const STRING: Preparation = Preparation {
     format: ContentFormat::String,
     knows_developer: false,
     continue_final_message: false,
+    first_media: FirstMedia::Mark,
     is_validated: true,
 };
 const PARTS: Preparation = Preparation {
@@ -225,18 +226,60 @@ fn a_billing_header_goes_from_system_messages_only() {
 
 #[test]
 fn media_is_marked_once() {
-    let image = r#"{"type":"image_url","image_url":{"url":"u"}}"#;
+    let image = r#"{"type":"image_url","image_url":{"url":"u"},"x":1}"#;
     let messages = format!(
         r#"[{{"role":"user","content":[{{"type":"text","text":"a"}},{image},{image}]}},{{"role":"user","content":[{image}]}}]"#
     );
-    let parts = dump(&messages, PARTS);
+    let template_sees = r#"{"type": "image", "x": 1}"#;
     let marked = format!(
-        r#"{{"type": "text", "text": "a"}}, {{"type": "text", "text": "{MEDIA_TAG}"}}, {{"type": "image"}}, {{"type": "image"}}"#
+        r#"[{{"role": "user", "content": [{{"type": "text", "text": "a"}}, {{"type": "text", "text": "{MEDIA_TAG}", "x": 1}}, {template_sees}]}}, {{"role": "user", "content": [{template_sees}]}}]"#
     );
-    assert!(parts.contains(&marked), "{parts}");
-    assert_eq!(parts.matches(MEDIA_TAG).count(), 1);
-    // In a string the engine puts placeholders first.
-    assert!(dump(&messages, STRING).contains(&format!("\"{MEDIA_TAG}\\na\"")));
+    assert_eq!(dump(&messages, PARTS), marked);
+    let plain = Preparation {
+        first_media: FirstMedia::Item,
+        ..PARTS
+    };
+    let mark = format!(r#"{{"type": "text", "text": "{MEDIA_TAG}", "x": 1}}"#);
+    assert_eq!(dump(&messages, plain), marked.replace(&mark, template_sees));
+    // In a string the engine puts placeholders first, or finds them in the text.
+    assert_eq!(
+        dump(&messages, STRING),
+        format!(
+            r#"[{{"role": "user", "content": "{MEDIA_TAG}\na"}}, {{"role": "user", "content": ""}}]"#
+        )
+    );
+    let plain = Preparation {
+        first_media: FirstMedia::Item,
+        ..STRING
+    };
+    assert_eq!(
+        dump(&messages, plain),
+        r#"[{"role": "user", "content": "a"}, {"role": "user", "content": "<media>"}]"#
+    );
+}
+
+#[test]
+fn embeddings_are_text_where_they_stand() {
+    let messages = r#"[{"role":"user","content":["a",{"type":"prompt_embeds","data":"x"},"b",{"type":"prompt_embeds","data":"y"}]}]"#;
+    let plain = |how| Preparation {
+        first_media: FirstMedia::Item,
+        ..how
+    };
+    assert_eq!(
+        dump(messages, plain(STRING)),
+        r#"[{"role": "user", "content": "a\n<prompt_embeds>\nb\n<prompt_embeds>"}]"#
+    );
+    assert_eq!(
+        dump(messages, STRING),
+        format!(r#"[{{"role": "user", "content": "a\n{MEDIA_TAG}\nb\n<prompt_embeds>"}}]"#)
+    );
+    let text = |text: &str| format!(r#"{{"type": "text", "text": "{text}"}}"#);
+    let parts = |first: &str| {
+        let parts = ["a", first, "b", "<prompt_embeds>"].map(text).join(", ");
+        format!(r#"[{{"role": "user", "content": [{parts}]}}]"#)
+    };
+    assert_eq!(dump(messages, plain(PARTS)), parts("<prompt_embeds>"));
+    assert_eq!(dump(messages, PARTS), parts(MEDIA_TAG));
 }
 
 #[test]
@@ -256,6 +299,23 @@ fn the_final_message_is_tagged_where_it_is_continued() {
     assert_eq!(
         dump(r#"[{"role":"assistant","content":["a","b"]}]"#, how),
         r#"[{"role": "assistant", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "bCONTINUE_FINAL_MESSAGE_TAG "}]}]"#
+    );
+    // The last part with text, also where media follows; without one, the engine refuses.
+    let image = r#"{"type":"image_url","image_url":{"url":"u"}}"#;
+    let messages = format!(r#"[{{"role":"assistant","content":["a",{image}]}}]"#);
+    assert_eq!(
+        dump(&messages, how),
+        format!(
+            r#"[{{"role": "assistant", "content": [{{"type": "text", "text": "aCONTINUE_FINAL_MESSAGE_TAG "}}, {{"type": "text", "text": "{MEDIA_TAG}"}}]}}]"#
+        )
+    );
+    let messages = format!(r#"[{{"role":"assistant","content":[{image}]}}]"#);
+    let (Json::Array(messages), _) = Json::parse(&messages).unwrap() else {
+        panic!("not a list")
+    };
+    assert_eq!(
+        prepare(messages.iter(), how).map(|_| ()),
+        Err(Unscorable::Invalid)
     );
 }
 

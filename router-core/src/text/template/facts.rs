@@ -1,6 +1,8 @@
 //! Collects the nodes of a syntax tree that matter, wherever they stand.
 
-use minijinja::machinery::ast::{Call, CallArg, Expr, ForLoop, Macro, Stmt};
+use minijinja::machinery::ast::{Call, Expr, ForLoop, Macro, Stmt};
+
+use super::walk;
 
 /// Filters that give markup.
 const MARKUP_FILTERS: [&str; 4] = ["safe", "escape", "e", "forceescape"];
@@ -104,18 +106,7 @@ impl<'a> Facts<'a> {
     fn call(&mut self, call: &'a Call<'a>) {
         self.calls.push(call);
         self.expr(&call.expr);
-        self.args(&call.args);
-    }
-
-    fn args(&mut self, args: &'a [CallArg<'a>]) {
-        for arg in args {
-            match arg {
-                CallArg::Pos(value)
-                | CallArg::Kwarg(_, value)
-                | CallArg::PosSplat(value)
-                | CallArg::KwargSplat(value) => self.expr(value),
-            }
-        }
+        walk::each_arg(&call.args, &mut |expr| self.node(expr));
     }
 
     fn option(&mut self, expr: Option<&'a Expr<'a>>) {
@@ -125,57 +116,14 @@ impl<'a> Facts<'a> {
     }
 
     fn expr(&mut self, expr: &'a Expr<'a>) {
-        match expr {
-            Expr::Var(_) | Expr::Const(_) => {}
-            Expr::Slice(node) => {
-                self.expr(&node.expr);
-                for part in [&node.start, &node.stop, &node.step] {
-                    self.option(part.as_ref());
-                }
-            }
-            Expr::UnaryOp(node) => self.expr(&node.expr),
-            Expr::BinOp(node) => {
-                self.expr(&node.left);
-                self.expr(&node.right);
-            }
-            Expr::Compare(node) => {
-                self.expr(&node.expr);
-                for operand in &node.ops {
-                    self.expr(&operand.expr);
-                }
-            }
-            Expr::IfExpr(node) => {
-                self.expr(&node.test_expr);
-                self.expr(&node.true_expr);
-                self.option(node.false_expr.as_ref());
-            }
-            Expr::Filter(node) => {
-                self.marks |= MARKUP_FILTERS.contains(&node.name);
-                self.option(node.expr.as_ref());
-                self.args(&node.args);
-            }
-            Expr::Test(node) => {
-                self.expr(&node.expr);
-                self.args(&node.args);
-            }
-            Expr::GetAttr(node) => self.expr(&node.expr),
-            Expr::GetItem(node) => {
-                self.expr(&node.expr);
-                self.expr(&node.subscript_expr);
-            }
-            Expr::Call(node) => self.call(node),
-            Expr::List(node) => self.exprs(&node.items),
-            Expr::Tuple(node) => self.exprs(&node.items),
-            Expr::Map(node) => {
-                self.exprs(&node.keys);
-                self.exprs(&node.values);
-            }
-        }
+        walk::each_expr(expr, &mut |expr| self.node(expr));
     }
 
-    fn exprs(&mut self, exprs: &'a [Expr<'a>]) {
-        for expr in exprs {
-            self.expr(expr);
+    fn node(&mut self, expr: &'a Expr<'a>) {
+        match expr {
+            Expr::Filter(node) => self.marks |= MARKUP_FILTERS.contains(&node.name),
+            Expr::Call(node) => self.calls.push(node),
+            _ => {}
         }
     }
 }

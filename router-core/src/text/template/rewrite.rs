@@ -1,8 +1,8 @@
 //! Writes a parsed template out again with the operations that the template engine does in another way than Jinja2 spelled as calls
 //! of our own filters ([`super::operators`]).
 //!
-//! Rewritten are: `a ~ b` (joins with `str()`), `'…' % x` (formats), slices, macros with defaults, and what loops run
-//! through; and `a + b` in templates that mark strings as safe.
+//! Rewritten are: `a ~ b` (joins with `str()`), `'…' % x` (formats), slices, macros with defaults, what loops run through, and what
+//! names mean in scopes ([`scopes`]); and `a + b` in templates that mark strings as safe.
 //! What the template engine can't do becomes a filter that doesn't exist, which fails where it is reached.
 //! White space control has been applied by the parser, so that the text between tags is written as it stands, with delimiters that
 //! no template uses.
@@ -10,20 +10,26 @@
 mod constants;
 mod expressions;
 mod macros;
+mod scopes;
 
 use core::fmt::Write;
+use std::collections::HashSet;
 
-use minijinja::machinery::ast::{Expr, ForLoop, Macro, Stmt};
+use minijinja::machinery::ast::{Expr, FilterBlock, ForLoop, Macro, SetBlock, Stmt, WithBlock};
 use minijinja::syntax::SyntaxConfig;
 
 use super::facts::Facts;
 use expressions::Expressions;
 use macros::Macros;
+use scopes::{Scope, Scopes};
 
 /// Begin and end of a block, of a variable and of a comment in the rewritten source.
 const BLOCK: [&str; 2] = ["\u{1}%", "%\u{1}"];
 const VARIABLE: [&str; 2] = ["\u{1}=", "=\u{1}"];
 const COMMENT: [&str; 2] = ["\u{1}#", "#\u{1}"];
+
+/// A name that no template can write.
+const UNDEFINED: &str = "__undefined";
 
 /// Filters that give something to loop over, but no string.
 const LISTS: [&str; 13] = [
@@ -53,7 +59,7 @@ pub(super) fn syntax() -> Result<SyntaxConfig, minijinja::Error> {
 }
 
 /// Writes a template, of which `facts` were collected.
-pub(super) fn rewrite(template: &Stmt<'_>, facts: &Facts<'_>) -> String {
+pub(super) fn rewrite<'a>(template: &'a Stmt<'a>, facts: &Facts<'a>) -> String {
     let macros = Macros::collect(&facts.macros);
     let mut writer = Writer {
         out: String::new(),
@@ -61,17 +67,33 @@ pub(super) fn rewrite(template: &Stmt<'_>, facts: &Facts<'_>) -> String {
             macros,
             marks: facts.marks,
         },
+        scopes: Scopes::default(),
     };
-    writer.stmt(template);
+    match template {
+        Stmt::Template(node) => writer.scope(writer.inner(&[], &node.children), &node.children),
+        _ => writer.stmt(template),
+    }
     writer.out
+}
+
+/// The names that a template reads somewhere.
+pub(super) fn names<'a>(template: &'a Stmt<'a>) -> HashSet<Box<str>> {
+    let mut names = HashSet::new();
+    if let Stmt::Template(node) = template {
+        for stmt in &node.children {
+            scopes::names_of_stmt(stmt, &mut names);
+        }
+    }
+    names.into_iter().map(Box::from).collect()
 }
 
 struct Writer<'a> {
     out: String,
     expressions: Expressions<'a>,
+    scopes: Scopes<'a>,
 }
 
-impl Writer<'_> {
+impl<'a> Writer<'a> {
     fn block(&mut self, inner: &str) {
         let [open, close] = BLOCK;
         for part in [open, " ", inner, " ", close] {
@@ -79,27 +101,36 @@ impl Writer<'_> {
         }
     }
 
-    /// Writes a block that holds others.
-    fn around(&mut self, name: &str, head: &str, body: &[Stmt<'_>]) {
-        self.block(&format!("{name} {head}"));
+    /// A scope inside the current one, with its parameters.
+    fn inner(&self, parameters: &[&'a Expr<'a>], body: &'a [Stmt<'a>]) -> Scope<'a> {
+        self.scopes.inner(names_of(parameters), body, false)
+    }
+
+    /// Writes what is inside a scope.
+    fn scope(&mut self, scope: Scope<'a>, body: &'a [Stmt<'a>]) {
+        self.enter(scope);
         self.stmts(body);
-        self.block(&format!("end{name}"));
+        self.scopes.leave();
     }
 
-    /// Writes a block that holds others, whose assignments end with it.
-    fn scope(&mut self, name: &str, head: &str, body: &[Stmt<'_>]) {
-        self.block(&format!("{name} {head}"));
-        self.around("with", "", body);
-        self.block(&format!("end{name}"));
+    fn enter(&mut self, mut scope: Scope<'a>) {
+        let start = core::mem::take(&mut scope.start);
+        self.scopes.enter(scope);
+        for name in start.undefined {
+            self.block(&format!("set {name} = {UNDEFINED}"));
+        }
+        for name in start.outer {
+            self.block(&format!("set {name} = {name}"));
+        }
     }
 
-    fn stmts(&mut self, stmts: &[Stmt<'_>]) {
+    fn stmts(&mut self, stmts: &'a [Stmt<'a>]) {
         for stmt in stmts {
             self.stmt(stmt);
         }
     }
 
-    fn stmt(&mut self, stmt: &Stmt<'_>) {
+    fn stmt(&mut self, stmt: &'a Stmt<'a>) {
         match stmt {
             Stmt::Template(node) => self.stmts(&node.children),
             Stmt::EmitRaw(node) => self.out.push_str(node.raw),
@@ -120,16 +151,7 @@ impl Writer<'_> {
                 }
                 self.block("endif");
             }
-            Stmt::WithBlock(node) => {
-                let assignments: Vec<String> = node
-                    .assignments
-                    .iter()
-                    .map(|(target, value)| {
-                        format!("{} = {}", self::target(target), self.expr(value))
-                    })
-                    .collect();
-                self.around("with", &assignments.join(", "), &node.body);
-            }
+            Stmt::WithBlock(node) => self.with_block(node),
             Stmt::Set(node) => {
                 self.block(&format!(
                     "set {} = {}",
@@ -137,15 +159,8 @@ impl Writer<'_> {
                     self.expr(&node.expr)
                 ));
             }
-            Stmt::SetBlock(node) => {
-                let filter = node
-                    .filter
-                    .as_ref()
-                    .map(|chain| format!(" | {}", self.expr(chain)));
-                let head = format!("{}{}", target(&node.target), filter.unwrap_or_default());
-                self.scope("set", &head, &node.body);
-            }
-            Stmt::FilterBlock(node) => self.scope("filter", &self.expr(&node.filter), &node.body),
+            Stmt::SetBlock(node) => self.set_block(node),
+            Stmt::FilterBlock(node) => self.filter_block(node),
             Stmt::Macro(node) => {
                 self.block(&format!("macro {}{}", node.name, macros::head(node)));
                 self.macro_body(node);
@@ -160,9 +175,10 @@ impl Writer<'_> {
             Stmt::Do(node) => self.block(&format!("do {}", self.expressions.call(&node.call))),
             Stmt::Continue(_) => self.block("continue"),
             Stmt::Break(_) => self.block("break"),
-            Stmt::Block(node) => self.around("block", node.name, &node.body),
-            // There is nothing to load, and marks of escaped text are not kept through every operation.
+            // There is nothing to load, what blocks see is not what stands around them, and marks of escaped text are not kept
+            // through every operation.
             Stmt::AutoEscape(_)
+            | Stmt::Block(_)
             | Stmt::Extends(_)
             | Stmt::Include(_)
             | Stmt::Import(_)
@@ -170,7 +186,11 @@ impl Writer<'_> {
         }
     }
 
-    fn macro_body(&mut self, node: &Macro<'_>) {
+    fn macro_body(&mut self, node: &'a Macro<'a>) {
+        let parameters = node.args.iter().collect::<Vec<_>>();
+        let names = names_of(&parameters).into_iter().chain(["caller"]);
+        let scope = self.scopes.inner(names, &node.body, false);
+        self.enter(scope);
         for (name, test, default) in macros::defaults(node) {
             let default = self.expr(default);
             self.block(&format!("if {test}"));
@@ -178,6 +198,7 @@ impl Writer<'_> {
             self.block("endif");
         }
         self.stmts(&node.body);
+        self.scopes.leave();
     }
 
     fn expr(&self, expr: &Expr<'_>) -> String {
@@ -190,9 +211,15 @@ impl Writer<'_> {
         _ = write!(self.out, "{open} ''|unsupported_statement {close}");
     }
 
-    fn for_loop(&mut self, node: &ForLoop<'_>) {
+    fn for_loop(&mut self, node: &'a ForLoop<'a>) {
         // Jinja2 also does the other part where no round came to its end.
         if !node.else_body.is_empty() && may_end_early(&node.body) {
+            return self.unsupported();
+        }
+        let other = self.inner(&[], &node.else_body);
+        let other_is_scope = !other.assigned.is_empty();
+        // The template engine loses count of scopes where a round ends inside one.
+        if other_is_scope && may_end_early(&node.else_body) {
             return self.unsupported();
         }
         let mut iterable = self.expr(&node.iter);
@@ -209,13 +236,118 @@ impl Writer<'_> {
             condition.unwrap_or_default(),
             if node.recursive { " recursive" } else { "" },
         ));
-        self.stmts(&node.body);
+        let names = names_of(&[&node.target]).into_iter().chain(["loop"]);
+        let round = self.scopes.inner(names, &node.body, true);
+        self.scope(round, &node.body);
         if !node.else_body.is_empty() {
             self.block("else");
-            self.stmts(&node.else_body);
+            if other_is_scope {
+                self.block("with");
+            }
+            self.scope(other, &node.else_body);
+            if other_is_scope {
+                self.block("endwith");
+            }
         }
         self.block("endfor");
     }
+
+    fn with_block(&mut self, node: &'a WithBlock<'a>) {
+        if may_end_early(&node.body) {
+            return self.unsupported();
+        }
+        let targets: Vec<&Expr<'_>> = node.assignments.iter().map(|(target, _)| target).collect();
+        let names: Vec<String> = targets
+            .iter()
+            .map(|target| match target {
+                Expr::List(_) => format!("({})", self::target(target)),
+                _ => self::target(target),
+            })
+            .collect();
+        let values: Vec<String> = node
+            .assignments
+            .iter()
+            .map(|(_, value)| self.expr(value))
+            .collect();
+        // Jinja2 computes all values outside.
+        let head = if values_read(&node.assignments) {
+            format!("({}) = ({})", names.join(", "), values.join(", "))
+        } else {
+            let assignments = names
+                .iter()
+                .zip(&values)
+                .map(|(name, value)| format!("{name} = {value}"));
+            assignments.collect::<Vec<_>>().join(", ")
+        };
+        self.block(&format!("with {head}"));
+        self.scope(self.inner(&targets, &node.body), &node.body);
+        self.block("endwith");
+    }
+
+    fn set_block(&mut self, node: &'a SetBlock<'a>) {
+        let scope = self.inner(&[], &node.body);
+        // Jinja2 computes arguments of the filter inside.
+        let mut read = HashSet::new();
+        if let Some(filter) = &node.filter {
+            scopes::names(filter, &mut read);
+        }
+        let reads_inside = scope.assigned.iter().any(|name| read.contains(name));
+        if reads_inside || may_end_early(&node.body) {
+            return self.unsupported();
+        }
+        let filter = node
+            .filter
+            .as_ref()
+            .map(|chain| format!(" | {}", self.expr(chain)));
+        self.block(&format!(
+            "set {}{}",
+            target(&node.target),
+            filter.unwrap_or_default()
+        ));
+        self.block("with");
+        self.scope(scope, &node.body);
+        self.block("endwith");
+        self.block("endset");
+    }
+
+    fn filter_block(&mut self, node: &'a FilterBlock<'a>) {
+        if may_end_early(&node.body) {
+            return self.unsupported();
+        }
+        // Around the filter, as Jinja2 computes its arguments inside.
+        self.block("with");
+        self.enter(self.inner(&[], &node.body));
+        self.block(&format!("filter {}", self.expr(&node.filter)));
+        self.stmts(&node.body);
+        self.block("endfilter");
+        self.scopes.leave();
+        self.block("endwith");
+    }
+}
+
+/// The names among targets or parameters.
+fn names_of<'a>(targets: &[&'a Expr<'a>]) -> Vec<&'a str> {
+    let mut names = Vec::new();
+    for target in targets {
+        match target {
+            Expr::Var(name) => names.push(name.id),
+            Expr::List(items) => names.extend(names_of(&items.items.iter().collect::<Vec<_>>())),
+            _ => {}
+        }
+    }
+    names
+}
+
+/// Whether a value reads a name that is assigned before it.
+fn values_read<'a>(assignments: &'a [(Expr<'a>, Expr<'a>)]) -> bool {
+    let mut assigned: Vec<&str> = Vec::new();
+    assignments.iter().any(|(target, value)| {
+        let mut read = HashSet::new();
+        scopes::names(value, &mut read);
+        let found = assigned.iter().any(|name| read.contains(name));
+        assigned.extend(names_of(&[target]));
+        found
+    })
 }
 
 /// What is assigned to: a name, an attribute, or several of them.

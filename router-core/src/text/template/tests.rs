@@ -1,3 +1,5 @@
+mod scopes;
+
 use super::*;
 use crate::text::json::Json;
 use crate::text::value::from_json;
@@ -97,6 +99,24 @@ fn rendering_agrees_with_jinja2() {
             "a1b",
         ),
         ("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
+        // A negative constant is part of the Python code, where the power comes first.
+        (
+            "{{ -2 ** d.b }} {{ (1 - 3) ** (d.b + 1) }} {{ -2 ** 2 }} {{ (-d.b) ** 2 }} {{ ('ab' | length - 4) ** (d.b + 1) }} {{ (-2 | abs) ** d.b }} {{ -2 ** d.b ** 2 }}",
+            "-2 -4 4 1 -4 2 4",
+        ),
+        (
+            "{{ [1, 2, 1, 2].index(1, 1) }}{{ [1, 2, 1, 2].index(2, -3, -1) }}{{ (1, 2).index(2) }}",
+            "211",
+        ),
+        // A float is no index, even a whole one.
+        (
+            "{{ m[1.0] }}|{{ 'abc'[d.b / 1] }}|{{ m[d.b - 1.0] }}|{{ 'abc'[d.b // 1] }}|{{ 'abc'[2 ** d.b] }}",
+            "|||b|c",
+        ),
+        (
+            "{{ [{}, {'o': 1}] | map(attribute='o', default=none) | list }}{{ [{}] | map(attribute='o', default=2) | list }}",
+            "[Undefined, 1][2]",
+        ),
         (
             "{{ \"a\\tb\\x41\\u00e9\\d\" }}{{ 'it\\'s' }}",
             "a\tbAé\\dit's",
