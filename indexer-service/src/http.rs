@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `/healthz` | 200 while the process serves |
 //! | `/readyz` | 200 when models are loaded and each source has connected once, or the grace is over; else 503 and what is awaited |
-//! | `/metrics` | OpenMetrics text |
+//! | `/metrics` | `OpenMetrics` text |
 //! | `/api/v1/endpoints`, `/api/v1/models`, `/api/v1/index` | JSON |
 //! | `/api/v1/prefix/PATH`, `/api/v1/shared`, `/api/v1/query` | JSON, see `docs/api.md` |
 //!

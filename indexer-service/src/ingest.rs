@@ -226,6 +226,7 @@ impl Ingest {
             Command::Up { stream, message } => self.up(stream, message, now),
             Command::Closed(stream) => self.gateways.close(stream),
             Command::Report(reply) => {
+                self.know();
                 // Nobody waits for it any more: nothing to do.
                 let _ = reply.send(Report::new(self));
             }

@@ -128,8 +128,10 @@ impl Endpoint {
             SourceState::Gapped => Some(Knowledge::Partial),
             // It was, and what it was is still there or comes back in a moment.
             SourceState::Replaying if feed.has_been_live() => Some(Knowledge::Partial),
-            SourceState::Replaying | SourceState::Connecting => None,
-            SourceState::Silent | SourceState::Gone => None,
+            SourceState::Replaying
+            | SourceState::Connecting
+            | SourceState::Silent
+            | SourceState::Gone => None,
         });
         by_events.unwrap_or(if self.cache_tokens(assumed_tokens) == 0 {
             Knowledge::Blind
@@ -217,8 +219,8 @@ mod tests {
 
     fn figures(started_s: Option<f64>, prompt_tokens: Option<f64>) -> Figures {
         Figures {
-            started_s,
             prompt_tokens,
+            started_s,
             ..Figures::default()
         }
     }
@@ -262,7 +264,7 @@ mod tests {
         let told = Figures {
             cache_tokens: Some(9_600),
             caches_prefixes: Some(false),
-            ..Figures::default()
+            ..figures(None, None)
         };
         cache.look(&told);
         cache.look(&Figures::default());

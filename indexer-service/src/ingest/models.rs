@@ -96,13 +96,14 @@ impl Model {
         ModelId(self.id.0 | TWIN)
     }
 
-    /// Whether requests mean this model by `name`, and which adapter: `Some(None)` is the base model.
-    pub(super) fn meant_by(&self, name: &str) -> Option<Option<String>> {
-        let is_it = |other: &&String| *other == name;
-        if self.settings.names.iter().any(|other| other == name) {
-            return Some(None);
-        }
-        self.settings.adapters.iter().find(is_it).cloned().map(Some)
+    /// Whether requests mean the base model by `name`.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.settings.names.iter().any(|other| other == name)
+    }
+
+    /// Whether requests mean an adapter of the model by `name`.
+    pub(super) fn has_adapter(&self, name: &str) -> bool {
+        self.settings.adapters.iter().any(|other| other == name)
     }
 
     /// Bytes of the model's tokens, where they spell its prompts.

@@ -12,6 +12,7 @@ use prefixway_core::snapshot::{Credit, Endpoints, PromptHashes, matched};
 use prefixway_core::text::TokenBytes;
 use tokio::sync::{mpsc, oneshot};
 
+use super::models::Model;
 use super::{Ingest, Knowledge};
 
 /// Questions that may wait.
@@ -232,11 +233,16 @@ impl Ingest {
         };
         let (number, adapter) = match name {
             None => (default()?, None),
-            Some(name) => self
-                .models
-                .iter()
-                .enumerate()
-                .find_map(|(number, model)| Some((number, model.meant_by(name)?)))?,
+            Some(name) => {
+                let find = |is_it: &dyn Fn(&Model) -> bool| self.models.iter().position(is_it);
+                match find(&|model| model.is_named(name)) {
+                    Some(number) => (number, None),
+                    None => (
+                        find(&|model| model.has_adapter(name))?,
+                        Some(name.to_owned()),
+                    ),
+                }
+            }
         };
         let model = self.models.get(number)?;
         let profile = model.message();

@@ -107,10 +107,11 @@ impl Router {
     async fn send(&mut self, body: &Value, endpoint: u32, engine: &Engine) -> Answered {
         let hashes = self.hashes(body);
         let predicted = self.gateway.held(&hashes)[endpoint as usize];
-        let bytes_per_token = match self.gateway.policy.models[0].bytes_per_token {
-            0.0 => 4.0,
-            known => known,
-        };
+        let learned = self.gateway.policy.models[0].bytes_per_token;
+        let per_100_tokens = (1..2_000u64)
+            .find(|&bytes| bytes as f64 >= 100.0 * learned)
+            .filter(|_| learned > 0.0)
+            .unwrap_or(400);
         self.requests += 1;
         let rungs: Vec<u8> = hashes
             .rungs
@@ -123,7 +124,7 @@ impl Router {
             rungs: rungs.into(),
             prompt_bytes: hashes.bytes,
             predicted_cached_tokens: predicted,
-            estimated_prompt_tokens: (hashes.bytes as f64 / bytes_per_token) as u32,
+            estimated_prompt_tokens: u32::try_from(100 * hashes.bytes / per_100_tokens).unwrap(),
         };
         self.gateway.send(up::Kind::Routed(routed)).await;
         let client = reqwest::Client::builder().no_proxy().build().unwrap();

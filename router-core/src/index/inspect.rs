@@ -12,7 +12,7 @@ use super::slab::NONE;
 use super::{Index, SourceId};
 use crate::endpoint::HolderId;
 use core::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeSet, BinaryHeap};
 
 /// Most prefixes that a scan can be asked for.
 pub const MAX_SHARED: usize = 1_000;
@@ -138,11 +138,11 @@ impl Index {
         let mut best: Vec<(u64, u32)> = scan.best.iter().map(|entry| entry.0).collect();
         best.sort_unstable_by_key(|&(worth, rung)| (Reverse(worth), rung));
         // Another rung may have taken a place since.
-        let mut seen = BTreeMap::new();
+        let mut seen = BTreeSet::new();
         best.into_iter()
             .filter_map(|(_, rung)| {
                 let state = table.publishable(rung)?;
-                let is_new = seen.insert(state.hash, ()).is_none();
+                let is_new = seen.insert(state.hash);
                 (is_new && state.holders.len() >= scan.min_holders).then(|| SharedPrefix {
                     hash: state.hash,
                     tokens: state.token_depth,
@@ -174,7 +174,7 @@ mod tests {
     use crate::hash::Seed;
     use crate::index::{Decided, IndexConfig};
     use proptest::prelude::*;
-    use std::collections::BTreeSet;
+    use std::collections::BTreeMap;
 
     fn decide(index: &mut Index, holder: u32, rungs: &[u64]) {
         let decided = Decided {

@@ -3,10 +3,10 @@
 use crate::{endpoint::Tier, proto, snapshot::Credit};
 
 /// From host memory: 128 KiB of KV cache per token (Llama 3.1 8B in 16 bits: 32 layers x 2 x 8 heads x 128 x 2 bytes) at 13 GB/s, about
-/// half of what PCIe 4.0 x16 can carry.
+/// half of what `PCIe` 4.0 x16 can carry.
 pub const DEFAULT_CPU_US_PER_TOKEN: f64 = 10.0;
 
-/// From storage: the same at 2.6 GB/s, one NVMe drive that others read from too.
+/// From storage: the same at 2.6 GB/s, one `NVMe` drive that others read from too.
 pub const DEFAULT_DISK_US_PER_TOKEN: f64 = 50.0;
 
 /// Time that a token takes from each tier.

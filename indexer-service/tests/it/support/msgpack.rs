@@ -12,17 +12,7 @@ pub(crate) fn batch(events: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Blocks of `block_size` tokens each, `hashes` one by one, below `parent`.
-pub(crate) fn stored(
-    hashes: &[u64],
-    parent: Option<u64>,
-    tokens: &[u32],
-    block_size: u32,
-) -> Vec<u8> {
-    stored_in("GPU", hashes, parent, tokens, block_size)
-}
-
-/// [`stored`], in some tier.
+/// Blocks of `block_size` tokens each in a tier, `hashes` one by one, below `parent`.
 pub(crate) fn stored_in(
     medium: &str,
     hashes: &[u64],

@@ -297,7 +297,7 @@ fn hashes_that_do_not_follow_from_each_other_do_no_harm() {
         let decided = Decided {
             holder: HOLDERS[0],
             rungs,
-            prompt_tokens: 16 * rungs.len() as u32,
+            prompt_tokens: 16 * u32::try_from(rungs.len()).unwrap(),
             prompt_bytes: 64 * rungs.len() as u64,
         };
         index.remember(&decided, capacity)
