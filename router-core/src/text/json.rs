@@ -75,8 +75,18 @@ pub enum JsonProblem {
 impl<'a> Json<'a> {
     /// Reads a whole text.
     pub(super) fn parse(text: &'a str) -> Result<(Self, Flaws), JsonError> {
-        let mut cursor = Cursor::new(text);
-        let value = cursor.value()?;
+        Self::parse_within(text, &mut { MAX_VALUES })
+    }
+
+    /// Reads a whole text of at most `room` values, of which those that are kept are taken away.
+    pub(super) fn parse_within(
+        text: &'a str,
+        room: &mut usize,
+    ) -> Result<(Self, Flaws), JsonError> {
+        let mut cursor = Cursor::within(text, *room);
+        let value = cursor.value();
+        *room = cursor.room();
+        let value = value?;
         cursor.end()?;
         Ok((value, cursor.flaws()))
     }

@@ -9,7 +9,7 @@ mod tool_calls;
 
 use super::datum::{Datum, Entry, Text};
 use super::error::Unscorable;
-use super::json::Json;
+use super::json::{Json, MAX_VALUES};
 
 pub(super) use content::{CONTINUE_TAG, MEDIA_TAG};
 
@@ -84,8 +84,9 @@ pub(super) fn prepare<'a>(
     how: Preparation,
 ) -> Result<Conversation<'a>, Unscorable> {
     let mut media = false;
+    let mut room = MAX_VALUES;
     let mut prepared = messages
-        .map(|message| prepare_one(message, how, &mut media))
+        .map(|message| prepare_one(message, how, &mut media, &mut room))
         .collect::<Result<Vec<_>, _>>()?;
     if !how.knows_developer && prepared.iter().any(|message| message.role == "developer") {
         merge_developer(&mut prepared);
@@ -107,6 +108,7 @@ fn prepare_one<'a>(
     message: &'a Json<'a>,
     how: Preparation,
     media: &mut bool,
+    room: &mut usize,
 ) -> Result<Message<'a>, Unscorable> {
     let role = message
         .get("role")
@@ -117,7 +119,7 @@ fn prepare_one<'a>(
     match role {
         "assistant" => {
             if let Some(calls) = message.get("tool_calls") {
-                let calls = tool_calls::read(calls, how.is_validated)?;
+                let calls = tool_calls::read(calls, how.is_validated, room)?;
                 if !calls.is_empty() {
                     fields.push(("tool_calls".into(), Datum::list(calls)));
                 }

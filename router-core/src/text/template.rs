@@ -101,7 +101,7 @@ impl ChatTemplate {
                 format.unwrap_or_else(|| content_format::detect(&facts)),
                 rewrite::rewrite(&tree, &facts),
                 rewrite::names(&tree),
-                Plan::compile(&tree),
+                Plan::compile(&tree, &facts),
             )
         };
         environment

@@ -10,12 +10,16 @@ use minijinja::{Error, ErrorKind, State, Value};
 
 use super::json::next_special;
 use super::python::{self, write_float};
+use super::template::MAX_PROMPT_BYTES;
 use super::value::BigInt;
 
 pub(super) use datum::write_datum;
 
 /// Deepest nesting that is written; deeper values come from no request.
 const MAX_DEPTH: usize = 600;
+
+/// Longest indentation of a level; templates use up to eight spaces.
+const MAX_INDENT: usize = 64;
 
 /// How JSON is laid out.
 #[derive(Clone, Debug)]
@@ -79,7 +83,6 @@ impl Style {
         separators: Option<Value>,
         sort_keys: Option<Value>,
     ) -> Result<Self, Error> {
-        const MAX_INDENT: usize = 64;
         let is_true = |value: Option<Value>| value.is_some_and(|value| value.is_true());
         let mut style = Self {
             ensure_ascii: is_true(ensure_ascii),
@@ -87,13 +90,17 @@ impl Style {
             ..Self::default()
         };
         if let Some(indent) = indent {
+            let long = || Error::new(ErrorKind::InvalidOperation, "the indentation is too long");
             style.indent = Some(match indent.as_str() {
-                Some(text) => text.to_owned(),
-                None => " ".repeat(
-                    usize::try_from(i64::try_from(indent)?)
-                        .unwrap_or(0)
-                        .min(MAX_INDENT),
-                ),
+                Some(text) if text.len() <= MAX_INDENT => text.to_owned(),
+                Some(_) => return Err(long()),
+                None => {
+                    let width = usize::try_from(i64::try_from(indent)?).unwrap_or(0);
+                    if width > MAX_INDENT {
+                        return Err(long());
+                    }
+                    " ".repeat(width)
+                }
             });
             ",".clone_into(&mut style.item_separator);
         }
@@ -130,7 +137,7 @@ impl Style {
 ///
 /// # Errors
 ///
-/// A value that JSON can't express, such as an undefined one.
+/// A value that JSON can't express, such as an undefined one, or JSON longer than a prompt may be.
 pub(super) fn dumps(value: &Value, style: &Style) -> Result<String, Error> {
     let mut out = String::new();
     write_value(&mut out, value, style, 0)?;
@@ -209,6 +216,12 @@ fn write_items(
         empty = false;
         style.new_line(out, depth + 1);
         write(out, item)?;
+        if out.len() > MAX_PROMPT_BYTES {
+            return Err(Error::new(
+                ErrorKind::BadSerialization,
+                "the JSON is longer than a prompt may be",
+            ));
+        }
     }
     if !empty {
         style.new_line(out, depth);
@@ -342,6 +355,16 @@ mod tests {
             ("[1,2][1:]|tojson", "[2]"),
         ] {
             assert_eq!(eval(expression), expected, "{expression}");
+        }
+    }
+
+    #[test]
+    fn indentation_is_never_cut_short() {
+        let mut env = Environment::new();
+        env.add_filter("tojson", super::filter);
+        for expression in ["[1]|tojson(indent=70)", "[1]|tojson(indent=70 * ' ')"] {
+            let expression = env.compile_expression(expression).unwrap();
+            assert!(expression.eval(()).is_err());
         }
     }
 }

@@ -106,6 +106,9 @@ impl Object for Dict {
         if is_dict_method(name) {
             return Some(Value::from_object(BoundMethod));
         }
+        if is_unsafe_dict_method(name) {
+            return Some(Value::UNDEFINED);
+        }
         self.find(name).cloned()
     }
 
@@ -122,18 +125,13 @@ impl Object for Dict {
 fn is_dict_method(name: &str) -> bool {
     matches!(
         name,
-        "items"
-            | "get"
-            | "keys"
-            | "values"
-            | "pop"
-            | "copy"
-            | "update"
-            | "clear"
-            | "fromkeys"
-            | "popitem"
-            | "setdefault"
+        "items" | "get" | "keys" | "values" | "copy" | "fromkeys"
     )
+}
+
+/// Names of methods that change a dict. They hide keys as well, but templates can't reach them: to those they are undefined.
+fn is_unsafe_dict_method(name: &str) -> bool {
+    matches!(name, "pop" | "update" | "clear" | "popitem" | "setdefault")
 }
 
 /// What `x.items` is when nobody calls it: something defined, true and of no other use.

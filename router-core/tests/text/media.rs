@@ -160,6 +160,18 @@ fn what_a_template_makes_of_media_elsewhere_is_not_text() {
 }
 
 #[test]
+fn no_media_item_is_shown_before_a_later_one() {
+    let images_first = "{{ messages[1].role }}: {% for m in messages %}{% for c in m.content if c.type == 'image' %}<i>{% endfor %}{% endfor %}{% for c in messages[1].content if c.type == 'text' %}{{ c.text }}{% endfor %}";
+    for parts in [
+        format!(r#"[{IMAGE},{IMAGE},"b"]"#),
+        format!(r#"[{IMAGE},"b",{IMAGE},{IMAGE}]"#),
+    ] {
+        let text = rendered(images_first, &parts, "").unwrap();
+        assert_eq!(text, "user: ");
+    }
+}
+
+#[test]
 fn media_in_a_message_that_goes_on() {
     let each = "{% for m in messages %}[{{ m.role }}]{% for c in m.content %}{% if c.type == 'image' %}<i>{% else %}{{ c.text }}{% endif %}{% endfor %}{% endfor %}";
     let whole = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}";

@@ -44,14 +44,24 @@ pub(in crate::text) struct Cursor<'a> {
 
 impl<'a> Cursor<'a> {
     pub(in crate::text) fn new(text: &'a str) -> Self {
+        Self::within(text, MAX_VALUES)
+    }
+
+    /// A cursor that keeps at most `room` values.
+    pub(super) fn within(text: &'a str, room: usize) -> Self {
         Self {
             text,
             at: 0,
             depth: 0,
-            room: MAX_VALUES,
+            room,
             flaws: Flaws::default(),
             scratch: Vec::new(),
         }
+    }
+
+    /// How many values may still be kept.
+    pub(super) fn room(&self) -> usize {
+        self.room
     }
 
     /// What is missing from the values read (not skipped) so far.

@@ -91,11 +91,14 @@ impl<'a> Content<'a> {
         }
         let begins = !*media && parts.iter().any(Part::is_media);
         *media |= begins;
-        let marks = begins && how.first_media == FirstMedia::Mark;
+        // Every item: a template may show those of later messages first.
+        let marks = how.first_media == FirstMedia::Mark;
         match how.format {
             ContentFormat::OpenAi => {
-                if marks && let Some(first) = parts.iter_mut().find(|part| part.is_media()) {
-                    *first = first.mark();
+                for part in &mut parts {
+                    if marks && part.is_media() {
+                        *part = part.mark();
+                    }
                 }
                 spell_embeds(&mut parts);
                 Ok(Self::Parts(parts))
@@ -109,6 +112,7 @@ impl<'a> Content<'a> {
                         // Placeholders go in front of the text, wherever the media stood.
                         parts.insert(0, Part::text(MEDIA_TAG));
                     } else if let Some(first) = parts.iter_mut().find(|part| in_text(part)) {
+                        // Those after it stand in the same string.
                         *first = first.mark();
                     }
                 }

@@ -224,27 +224,27 @@ fn a_billing_header_goes_from_system_messages_only() {
 }
 
 #[test]
-fn media_is_marked_once() {
+fn every_media_item_is_marked() {
     let image = r#"{"type":"image_url","image_url":{"url":"u"},"x":1}"#;
     let messages = format!(
         r#"[{{"role":"user","content":[{{"type":"text","text":"a"}},{image},{image}]}},{{"role":"user","content":[{image}]}}]"#
     );
     let template_sees = r#"{"type": "image", "x": 1}"#;
+    let mark = format!(r#"{{"type": "text", "text": "{MEDIA_TAG}", "x": 1}}"#);
     let marked = format!(
-        r#"[{{"role": "user", "content": [{{"type": "text", "text": "a"}}, {{"type": "text", "text": "{MEDIA_TAG}", "x": 1}}, {template_sees}]}}, {{"role": "user", "content": [{template_sees}]}}]"#
+        r#"[{{"role": "user", "content": [{{"type": "text", "text": "a"}}, {mark}, {mark}]}}, {{"role": "user", "content": [{mark}]}}]"#
     );
     assert_eq!(dump(&messages, PARTS), marked);
     let plain = Preparation {
         first_media: FirstMedia::Item,
         ..PARTS
     };
-    let mark = format!(r#"{{"type": "text", "text": "{MEDIA_TAG}", "x": 1}}"#);
     assert_eq!(dump(&messages, plain), marked.replace(&mark, template_sees));
     // In a string the engine puts placeholders first, or finds them in the text.
     assert_eq!(
         dump(&messages, STRING),
         format!(
-            r#"[{{"role": "user", "content": "{MEDIA_TAG}\na"}}, {{"role": "user", "content": ""}}]"#
+            r#"[{{"role": "user", "content": "{MEDIA_TAG}\na"}}, {{"role": "user", "content": "{MEDIA_TAG}"}}]"#
         )
     );
     let plain = Preparation {
@@ -273,8 +273,8 @@ fn embeddings_are_text_where_they_stand() {
         format!(r#"[{{"role": "user", "content": "a\n{MEDIA_TAG}\nb\n<prompt_embeds>"}}]"#)
     );
     let text = |text: &str| format!(r#"{{"type": "text", "text": "{text}"}}"#);
-    let parts = |first: &str| {
-        let parts = ["a", first, "b", "<prompt_embeds>"].map(text).join(", ");
+    let parts = |embeds: &str| {
+        let parts = ["a", embeds, "b", embeds].map(text).join(", ");
         format!(r#"[{{"role": "user", "content": [{parts}]}}]"#)
     };
     assert_eq!(dump(messages, plain(PARTS)), parts("<prompt_embeds>"));

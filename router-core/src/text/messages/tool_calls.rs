@@ -7,21 +7,26 @@ use crate::text::json::Json;
 /// Reads `tool_calls`; the arguments become objects.
 ///
 /// Validation puts the keys `id`, `function` (with `arguments` and `name`) and `type` first, in this order; whatever else the client
-/// wrote follows. Without it the order stays.
+/// wrote follows. Without it the order stays. `room` is how many values the arguments of the chat may still have.
 pub(super) fn read<'a>(
     calls: &'a Json<'a>,
     is_validated: bool,
+    room: &mut usize,
 ) -> Result<Vec<Datum<'a>>, Unscorable> {
     let Json::Array(calls) = calls else {
         return Err(Unscorable::Invalid);
     };
     calls
         .iter()
-        .map(|call| read_one(call, is_validated))
+        .map(|call| read_one(call, is_validated, room))
         .collect()
 }
 
-fn read_one<'a>(call: &'a Json<'a>, is_validated: bool) -> Result<Datum<'a>, Unscorable> {
+fn read_one<'a>(
+    call: &'a Json<'a>,
+    is_validated: bool,
+    room: &mut usize,
+) -> Result<Datum<'a>, Unscorable> {
     let function = call
         .get("function")
         .filter(|f| matches!(f, Json::Object(_)))
@@ -32,7 +37,7 @@ fn read_one<'a>(call: &'a Json<'a>, is_validated: bool) -> Result<Datum<'a>, Uns
     {
         return Err(Unscorable::Invalid);
     }
-    let function = read_function(function, is_validated)?;
+    let function = read_function(function, is_validated, room)?;
     if !is_validated {
         return Ok(with_value(call, "function", function));
     }
@@ -46,8 +51,12 @@ fn read_one<'a>(call: &'a Json<'a>, is_validated: bool) -> Result<Datum<'a>, Uns
     Ok(Datum::dict(entries))
 }
 
-fn read_function<'a>(function: &'a Json<'a>, is_validated: bool) -> Result<Datum<'a>, Unscorable> {
-    let arguments = arguments(function.get("arguments"))?;
+fn read_function<'a>(
+    function: &'a Json<'a>,
+    is_validated: bool,
+    room: &mut usize,
+) -> Result<Datum<'a>, Unscorable> {
+    let arguments = arguments(function.get("arguments"), room)?;
     if !is_validated {
         return Ok(with_value(function, "arguments", arguments));
     }
@@ -95,15 +104,22 @@ fn further_fields<'a>(object: &'a Json<'a>, known: &'a [&str]) -> impl Iterator<
 }
 
 /// Arguments as an object; whatever is none becomes an empty one.
-fn arguments<'a>(arguments: Option<&'a Json<'a>>) -> Result<Datum<'a>, Unscorable> {
+fn arguments<'a>(
+    arguments: Option<&'a Json<'a>>,
+    room: &mut usize,
+) -> Result<Datum<'a>, Unscorable> {
     match arguments {
         Some(object @ Json::Object(_)) => Ok(Datum::from_json(object)),
         Some(Json::String(text)) => {
-            let Ok((object @ Json::Object(_), flaws)) = Json::parse(text) else {
+            // Checked before the kind: an object for which there is no room is read as null.
+            let Ok((object, flaws)) = Json::parse_within(text, room) else {
                 return Ok(Datum::dict([]));
             };
             flaws.check()?;
-            Ok(Datum::from_owned(object))
+            Ok(match object {
+                Json::Object(_) => Datum::from_owned(object),
+                _ => Datum::dict([]),
+            })
         }
         _ => Ok(Datum::dict([])),
     }

@@ -34,6 +34,32 @@ impl<'a> Facts<'a> {
         facts
     }
 
+    /// Whether what a loop's filter says of an item may change while the loop runs. Jinja2 asks it before each round, we before the first.
+    pub(super) fn filter_may_change(&self, filter: &'a Expr<'a>) -> bool {
+        let spaces = || {
+            let targets = self.assignments.iter().map(|(target, _)| target);
+            targets.filter_map(|target| match target {
+                Expr::GetAttr(node) => match &node.expr {
+                    Expr::Var(space) => Some(space.id),
+                    _ => None,
+                },
+                _ => None,
+            })
+        };
+        let mut may_change = false;
+        walk::each_expr(filter, &mut |expr| {
+            may_change |= match expr {
+                Expr::Var(name) => spaces().any(|space| space == name.id),
+                Expr::Call(call) => match &call.expr {
+                    Expr::Var(name) => self.macros.iter().any(|other| other.name == name.id),
+                    _ => false,
+                },
+                _ => false,
+            };
+        });
+        may_change
+    }
+
     fn stmts(&mut self, stmts: &'a [Stmt<'a>]) {
         for stmt in stmts {
             self.stmt(stmt);

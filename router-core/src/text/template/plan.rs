@@ -27,6 +27,7 @@ use minijinja::machinery::ast::Stmt;
 use self::compile::Compiler;
 use self::run::Run;
 use self::tree::{Macro, Scoped, Slot};
+use super::facts::Facts;
 use crate::text::datum::Context;
 use crate::text::strftime::LocalTime;
 
@@ -50,18 +51,19 @@ pub(super) struct Plan {
 
 impl Plan {
     /// Compiles a template; none if it hides names that have a meaning of their own.
-    pub(super) fn compile(template: &Stmt<'_>) -> Option<Self> {
+    pub(super) fn compile<'a>(template: &'a Stmt<'a>, facts: &Facts<'a>) -> Option<Self> {
         let Stmt::Template(template) = template else {
             return None;
         };
-        let mut compiler = Compiler::default();
+        let mut compiler = Compiler::new(facts);
         let whole = compiler.template(&template.children);
         let Compiler {
             scopes,
             loops,
             macros,
+            ..
         } = compiler;
-        (!scopes.hides_function).then(|| Self {
+        (!scopes.is_unknown).then(|| Self {
             whole,
             macros,
             request: scopes

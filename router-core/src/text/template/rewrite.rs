@@ -59,10 +59,11 @@ pub(super) fn syntax() -> Result<SyntaxConfig, minijinja::Error> {
 }
 
 /// Writes a template, of which `facts` were collected.
-pub(super) fn rewrite<'a>(template: &'a Stmt<'a>, facts: &Facts<'a>) -> String {
+pub(super) fn rewrite<'a>(template: &'a Stmt<'a>, facts: &'a Facts<'a>) -> String {
     let macros = Macros::collect(&facts.macros);
     let mut writer = Writer {
         out: String::new(),
+        facts,
         expressions: Expressions {
             macros,
             marks: facts.marks,
@@ -89,6 +90,7 @@ pub(super) fn names<'a>(template: &'a Stmt<'a>) -> HashSet<Box<str>> {
 
 struct Writer<'a> {
     out: String,
+    facts: &'a Facts<'a>,
     expressions: Expressions<'a>,
     scopes: Scopes<'a>,
 }
@@ -220,6 +222,13 @@ impl<'a> Writer<'a> {
         let other_is_scope = !other.assigned.is_empty();
         // The template engine loses count of scopes where a round ends inside one.
         if other_is_scope && may_end_early(&node.else_body) {
+            return self.unsupported();
+        }
+        if node
+            .filter_expr
+            .as_ref()
+            .is_some_and(|filter| self.facts.filter_may_change(filter))
+        {
             return self.unsupported();
         }
         let mut iterable = self.expr(&node.iter);

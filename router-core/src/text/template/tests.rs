@@ -1,3 +1,4 @@
+mod order;
 mod scopes;
 
 use super::*;

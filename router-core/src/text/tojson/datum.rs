@@ -6,12 +6,13 @@ use super::{MAX_DEPTH, Style, write_string};
 use crate::text::datum::{Datum, Dict, List};
 use crate::text::json::Json;
 use crate::text::python::write_float;
+use crate::text::template::MAX_PROMPT_BYTES;
 
 /// Appends `json.dumps(value)`.
 ///
 /// # Errors
 ///
-/// A value that JSON can't express, or one that is nested too deeply. Part of it may have been written.
+/// A value that JSON can't express, one that is nested too deeply, or more text than a prompt may have. Part of it may have been written.
 pub(in crate::text) fn write_datum(
     out: &mut String,
     value: &Datum<'_>,
@@ -115,6 +116,10 @@ impl Writer<'_, '_> {
             is_empty = false;
             self.style.new_line(self.out, depth + 1);
             write(self, item)?;
+            // Indentation makes a thousand bytes of one.
+            if self.out.len() > MAX_PROMPT_BYTES {
+                return Err(fmt::Error);
+            }
         }
         if !is_empty {
             self.style.new_line(self.out, depth);
@@ -173,6 +178,22 @@ mod tests {
                 ),
             ]
         })
+    }
+
+    #[test]
+    fn indentation_is_bounded() {
+        let nested = format!(
+            "{}{}1{}",
+            "[".repeat(495),
+            "1,".repeat(200_000),
+            "]".repeat(495)
+        );
+        let (json, _) = Json::parse(&nested).unwrap();
+        let style = Style::new(None, Some(4.into()), None, None).unwrap();
+        let mut out = String::new();
+        write_datum(&mut out, &Datum::from_json(&json), &style).unwrap_err();
+        assert!(out.len() < MAX_PROMPT_BYTES + 5_000, "{}", out.len());
+        dumps(&Datum::from_json(&json).to_value(), &style).unwrap_err();
     }
 
     proptest! {

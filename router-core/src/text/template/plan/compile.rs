@@ -2,6 +2,7 @@
 
 use minijinja::machinery::ast::{self, Stmt as Ast};
 
+use super::super::facts::Facts;
 use super::super::rewrite::may_end_early;
 use super::expressions::{Expressions, is_plain_call, positional};
 use super::macros;
@@ -9,8 +10,8 @@ use super::scope::{Scopes, Signature};
 use super::tree::{Block, Entries, Expr, For, If, Iterable, Macro, Scoped, Stmt, Targets};
 
 /// Compiles the statements of a template.
-#[derive(Default)]
-pub(super) struct Compiler<'s> {
+pub(super) struct Compiler<'s, 'f> {
+    facts: &'f Facts<'s>,
     pub(super) scopes: Scopes<'s>,
     /// Loops so far.
     pub(super) loops: usize,
@@ -18,7 +19,16 @@ pub(super) struct Compiler<'s> {
     pub(super) macros: Vec<Macro>,
 }
 
-impl<'s> Compiler<'s> {
+impl<'s, 'f> Compiler<'s, 'f> {
+    pub(super) fn new(facts: &'f Facts<'s>) -> Self {
+        Self {
+            facts,
+            scopes: Scopes::default(),
+            loops: 0,
+            macros: Vec::new(),
+        }
+    }
+
     /// A whole template.
     pub(super) fn template(&mut self, stmts: &'s [Ast<'s>]) -> Scoped {
         self.scopes.macros = macros::signatures(stmts);
@@ -26,7 +36,7 @@ impl<'s> Compiler<'s> {
         let is_repeated = |(i, one): (usize, &Signature<'_>)| {
             known.iter().take(i).any(|other| other.name == one.name)
         };
-        self.scopes.hides_function = known.iter().enumerate().any(is_repeated);
+        self.scopes.is_unknown = known.iter().enumerate().any(is_repeated);
         self.inner(stmts)
     }
 
@@ -130,8 +140,13 @@ impl<'s> Compiler<'s> {
     }
 
     fn with(&mut self, node: &'s ast::WithBlock<'s>) -> Option<Stmt> {
-        for (target, _) in &node.assignments {
-            name_of(target)?;
+        let names: Vec<&str> = node
+            .assignments
+            .iter()
+            .map(|(target, _)| name_of(target))
+            .collect::<Option<_>>()?;
+        if is_repeated(&names) {
+            return None;
         }
         let values: Vec<Expr> = node
             .assignments
@@ -152,8 +167,12 @@ impl<'s> Compiler<'s> {
     }
 
     fn for_loop(&mut self, node: &'s ast::ForLoop<'s>) -> Option<Stmt> {
-        // Jinja2 also does the other part where no round came to its end.
-        if node.recursive || (!node.else_body.is_empty() && may_end_early(&node.body)) {
+        // Jinja2 asks the filter before each round, and does the other part also where no round came to its end.
+        let filter_may_change = |filter| self.facts.filter_may_change(filter);
+        if node.filter_expr.as_ref().is_some_and(filter_may_change)
+            || node.recursive
+            || (!node.else_body.is_empty() && may_end_early(&node.body))
+        {
             return None;
         }
         let items = self.iterable(&node.iter);
@@ -163,6 +182,9 @@ impl<'s> Compiler<'s> {
             ast::Expr::List(names) => names.items.iter().map(name_of).collect::<Option<_>>()?,
             target => vec![name_of(target)?],
         };
+        if is_repeated(&names) {
+            return None;
+        }
         let slots: Vec<usize> = names.iter().map(|_| self.scopes.fresh()).collect();
         let give = |scopes: &mut Scopes<'s>| {
             scopes.open();
@@ -235,6 +257,12 @@ impl<'s> Compiler<'s> {
         self.macros.push(compiled);
         Some(Stmt::Define(number))
     }
+}
+
+/// Whether a name comes twice. The last one would count.
+fn is_repeated(names: &[&str]) -> bool {
+    let mut rest = names.iter();
+    rest.any(|name| names.iter().filter(|other| *other == name).count() > 1)
 }
 
 fn name_of<'s>(target: &ast::Expr<'s>) -> Option<&'s str> {

@@ -4,6 +4,7 @@ use minijinja::Value;
 use minijinja::machinery::ast::{self, BinOpKind, CallArg, CompareOpKind, UnaryOpKind};
 use minijinja::value::ValueKind;
 
+use super::super::walk;
 use super::macros::bind;
 use super::scope::Scopes;
 use super::tree::{Arithmetic, Comparison, Expr, Filter, LoopField, Method, Test};
@@ -31,7 +32,10 @@ impl<'s> Expressions<'_, 's> {
                 let inner = Box::new(self.expr(&node.expr));
                 match node.op {
                     UnaryOpKind::Not => Expr::Not(inner),
-                    UnaryOpKind::Neg => Expr::Negative(inner),
+                    UnaryOpKind::Neg => match *inner {
+                        Expr::Int(integer) => integer.checked_neg().map_or(Expr::GiveUp, Expr::Int),
+                        _ => Expr::Negative(inner),
+                    },
                 }
             }
             ast::Expr::BinOp(node) => self.operation(node),
@@ -78,13 +82,29 @@ impl<'s> Expressions<'_, 's> {
     }
 
     fn variable(&self, name: &str) -> Expr {
-        let is_special = matches!(name, "loop" | "varargs" | "kwargs" | "caller" | "self")
+        let is_special = SPECIAL.contains(&name)
             || FUNCTIONS.contains(&name)
             || self.0.macros.iter().any(|other| other.name == name);
         match self.0.slot(name) {
             Some(slot) if !is_special => Expr::Slot(slot),
             _ => Expr::GiveUp,
         }
+    }
+
+    /// Whether an expression may change or end what is computed after it.
+    pub(super) fn has_effect(&self, expr: &ast::Expr<'_>) -> bool {
+        let is_macro = |name| self.0.macros.iter().any(|other| other.name == name);
+        let mut has_effect = false;
+        walk::each_expr(expr, &mut |part| {
+            has_effect |= match part {
+                ast::Expr::Call(call) => match &call.expr {
+                    ast::Expr::Var(name) => name.id == "raise_exception" || is_macro(name.id),
+                    _ => false,
+                },
+                _ => false,
+            };
+        });
+        has_effect
     }
 
     fn attribute(&self, node: &ast::GetAttr<'s>) -> Expr {
@@ -160,6 +180,10 @@ impl<'s> Expressions<'_, 's> {
                 },
                 _ => return None,
             };
+            // Jinja2 computes it also where it isn't needed.
+            if self.has_effect(given) {
+                return None;
+            }
             let given = [self.expr(given)].into();
             return Some(Expr::Filter(Filter::Default(is_for_false), value, given));
         }
@@ -275,6 +299,11 @@ pub(super) fn plain_test(name: &str, args: usize) -> Option<Test> {
     };
     Some(test)
 }
+
+/// Names that Jinja2 gives a meaning that is not known here.
+const SPECIAL: [&str; 9] = [
+    "loop", "varargs", "kwargs", "caller", "self", "dict", "lipsum", "cycler", "joiner",
+];
 
 /// Functions that are known here.
 const FUNCTIONS: [&str; 4] = ["range", "namespace", "raise_exception", "strftime_now"];

@@ -51,7 +51,7 @@ pub(super) fn bind(signature: &Signature<'_>, args: &[CallArg<'_>]) -> Option<Ve
     Some(places)
 }
 
-impl<'s> Compiler<'s> {
+impl<'s> Compiler<'s, '_> {
     /// Compiles a macro.
     pub(super) fn macro_body(&mut self, node: &'s ast::Macro<'s>, parameters: &[&'s str]) -> Macro {
         let (first_slot, first_loop) = (self.scopes.slots, self.loops);

@@ -147,7 +147,7 @@ impl<'a> Run<'a> {
     pub(super) fn whole(&mut self, block: &'a Block) -> Result<(), GiveUp> {
         match self.block(block)? {
             End::Whole => Ok(()),
-            // Outside of loops these can't be.
+            // They leave a block that is not a loop's, or the whole template.
             End::Break | End::Continue => Err(GiveUp),
         }
     }

@@ -20,8 +20,8 @@ pub(super) struct Scopes<'s> {
     pub(super) loops: Vec<usize>,
     /// The template's macros.
     pub(super) macros: Vec<Signature<'s>>,
-    /// Whether a name of a function or a macro is used for something else.
-    pub(super) hides_function: bool,
+    /// Whether a name of a function or a macro is used for something else, or names are used in a way that isn't known here.
+    pub(super) is_unknown: bool,
 }
 
 /// A macro's name and those of its parameters.
@@ -147,7 +147,7 @@ impl<'s> Scopes<'s> {
     }
 
     fn define(&mut self, name: &'s str, slot: Slot, start: Start) {
-        self.hides_function |= matches!(start, Start::Given) && self.is_reserved(name);
+        self.is_unknown |= matches!(start, Start::Given) && self.is_reserved(name);
         if let Some(scope) = self.open.last_mut() {
             scope.names.push(Known {
                 name,
@@ -177,7 +177,7 @@ impl<'s> Scopes<'s> {
     }
 
     fn store(&mut self, name: &'s str, is_in_branch: bool) {
-        self.hides_function |= self.is_reserved(name);
+        self.is_unknown |= self.is_reserved(name);
         let Some((own, around)) = self.open.split_last() else {
             return;
         };
@@ -224,8 +224,9 @@ impl<'s> Scopes<'s> {
                 self.target(&node.target, is_in_branch);
             }
             Stmt::SetBlock(node) => self.target(&node.target, is_in_branch),
-            // The others are not run.
-            _ => {}
+            Stmt::EmitRaw(_) | Stmt::Macro(_) | Stmt::Break(_) | Stmt::Continue(_) => {}
+            // They read and assign names too, though they are not run here.
+            _ => self.is_unknown = true,
         }
     }
 

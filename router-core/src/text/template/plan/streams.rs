@@ -48,6 +48,13 @@ impl<'s> Expressions<'_, 's> {
             Some(_) => return None,
             None => (None, args),
         };
+        // They are computed for each item here, and once by Jinja2.
+        if args
+            .iter()
+            .any(|arg| matches!(arg, CallArg::Pos(arg) if self.has_effect(arg)))
+        {
+            return None;
+        }
         let args = positional(args, |arg| self.expr(arg))?;
         if name == "map" {
             return Some(Stage::Apply(plain_filter(named?, args.len())?, args));

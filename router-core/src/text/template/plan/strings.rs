@@ -232,6 +232,9 @@ fn replace<'a>(
     replaced.map(Datum::Text)
 }
 
+/// A piece of a string takes more memory than other work.
+const PIECE_COST: usize = 4;
+
 fn split<'a>(
     run: &mut Run<'a>,
     text: &Text<'a>,
@@ -255,6 +258,9 @@ fn split<'a>(
         return Err(GiveUp);
     }
     let parts = limit.saturating_add(1);
+    let found = memchr::memmem::find_iter(text.as_bytes(), separator.as_bytes());
+    let most = found.take(limit).count() + 1;
+    run.pay(text.len() / 64 + PIECE_COST * most)?;
     let pieces: Vec<Datum<'a>> = match text {
         Text::Borrowed(text) => pieces(text, &separator, parts, from_right)
             .map(Datum::text)
@@ -263,7 +269,6 @@ fn split<'a>(
             .map(|piece| shared(piece.to_owned()))
             .collect(),
     };
-    run.pay(text.len() / 64 + pieces.len())?;
     Ok(Datum::list(pieces))
 }
 

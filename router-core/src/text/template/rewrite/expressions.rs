@@ -25,8 +25,13 @@ impl Expressions<'_> {
     pub(super) fn expr(&self, node: &Expr<'_>) -> String {
         let mut out = String::new();
         match node {
-            // What a macro is given beyond its parameters.
-            Expr::Var(node) if matches!(node.id, "varargs" | "kwargs") => {
+            // What a macro is given beyond its parameters, and classes of Jinja2's.
+            Expr::Var(node)
+                if matches!(
+                    node.id,
+                    "varargs" | "kwargs" | "cycler" | "joiner" | "lipsum"
+                ) =>
+            {
                 out.push_str("(none|unsupported_variable)");
             }
             Expr::Var(node) => out.push_str(node.id),
