@@ -16,7 +16,9 @@ mod events;
 mod feed;
 mod handle;
 mod holder_ids;
+mod knowledge;
 mod models;
+pub mod query;
 mod report;
 mod speculation;
 mod upstream;
@@ -32,6 +34,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 pub use handle::{Command, Handle, Stopped};
+pub use knowledge::Knowledge;
 pub use report::{EndpointReport, IndexReport, ModelReport, Report};
 
 use crate::calibration::{self, Hints};
@@ -45,6 +48,7 @@ use crate::shutdown::Shutdown;
 use endpoints::Endpoints;
 use holder_ids::HolderIds;
 use models::Model;
+use query::Queries;
 use speculation::Speculated;
 
 /// Updates taken before commands and ticks have their turn.
@@ -98,6 +102,7 @@ pub struct Ingest {
     subscriber: Subscriber,
     updates: mpsc::Receiver<Update>,
     commands: mpsc::Receiver<Command>,
+    queries: Queries,
     metrics: Arc<Metrics>,
     started: Instant,
     last_change: Instant,
@@ -159,7 +164,7 @@ impl Ingest {
                 index.add_source(endpoint.source, model.id, endpoint.holders);
             }
         }
-        let (handle, commands) = handle::channel();
+        let (handle, commands, questions) = handle::channel();
         let now = Instant::now();
         let ingest = Self {
             config,
@@ -177,6 +182,7 @@ impl Ingest {
             subscriber,
             updates,
             commands,
+            queries: Queries::new(questions),
             metrics,
             started: now,
             last_change: now,
@@ -204,7 +210,10 @@ impl Ingest {
                         let Ok(update) = self.updates.try_recv() else { break };
                         self.update(update);
                     }
+                    self.answer_next();
                 }
+                Some(query) = self.queries.queue.recv() => self.answer(query),
+                () = tokio::task::yield_now(), if self.queries.is_searching() => self.search(),
             }
         }
     }
@@ -217,6 +226,7 @@ impl Ingest {
             Command::Up { stream, message } => self.up(stream, message, now),
             Command::Closed(stream) => self.gateways.close(stream),
             Command::Report(reply) => {
+                self.know();
                 // Nobody waits for it any more: nothing to do.
                 let _ = reply.send(Report::new(self));
             }
@@ -224,7 +234,10 @@ impl Ingest {
     }
 
     fn scraped(&mut self, sample: &Sample, now: Instant) {
-        let is_back = self.endpoints.scraped(sample, now);
+        let (is_back, lost) = self.endpoints.scraped(sample, now);
+        for source in lost {
+            self.lost(source);
+        }
         for endpoint in self
             .endpoints
             .list
@@ -288,6 +301,7 @@ impl Ingest {
         let now_ms = self.now_ms(now);
         self.index.expire(now_ms);
         self.speculated.expire(now_ms);
+        self.know();
         self.publish();
         let scraped: Vec<Scraped> = self
             .endpoints

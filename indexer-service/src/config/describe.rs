@@ -108,7 +108,17 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         show(index.tick),
         show(scrape.interval),
         show(scrape.idle_interval)
-    )
+    )?;
+    match index.approximate_tokens {
+        0 => writeln!(
+            out,
+            "Without events, nothing is known of an engine that does not say how large its cache is."
+        ),
+        tokens => writeln!(
+            out,
+            "Without events, an engine is known by decisions, with a cache of {tokens} tokens where it does not say."
+        ),
+    }
 }
 
 /// How the model's prompts are found out.

@@ -2,7 +2,7 @@
 
 use super::RoutingView;
 use crate::{
-    schedule::{Candidate, DEFAULT_BETA, Explanation, Need, Phase, choices, rank},
+    schedule::{Candidate, DEFAULT_BETA, Explanation, FetchCosts, Need, Phase, choices, rank},
     shared::Member,
     snapshot::{EndpointKey, Match, PromptHashes, Rung, Snapshot, probe::matched_in},
 };
@@ -149,6 +149,11 @@ impl RoutingView {
             phase: ask.phase,
             prompt_tokens,
             beta: beta.unwrap_or(DEFAULT_BETA),
+            fetch: self
+                .policies()
+                .next()
+                .map(FetchCosts::of)
+                .unwrap_or_default(),
         };
 
         let mut candidates = Vec::new();

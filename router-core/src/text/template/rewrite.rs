@@ -381,7 +381,7 @@ fn attribute(target: &Expr<'_>) -> String {
 }
 
 /// Whether statements of a loop's body leave a round before its end.
-fn may_end_early(body: &[Stmt<'_>]) -> bool {
+pub(super) fn may_end_early(body: &[Stmt<'_>]) -> bool {
     body.iter().any(|stmt| match stmt {
         Stmt::Continue(_) | Stmt::Break(_) => true,
         Stmt::IfCond(node) => may_end_early(&node.true_body) || may_end_early(&node.false_body),

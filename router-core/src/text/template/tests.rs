@@ -1,8 +1,8 @@
 mod scopes;
 
 use super::*;
+use crate::text::datum::Datum;
 use crate::text::json::Json;
-use crate::text::value::from_json;
 
 fn render_with(source: &str, json: &str) -> Result<String, Unscorable> {
     let template = ChatTemplate::compile(source, None).unwrap();
@@ -11,12 +11,25 @@ fn render_with(source: &str, json: &str) -> Result<String, Unscorable> {
     };
     let variables = entries
         .iter()
-        .map(|(name, value)| (name.as_ref().into(), from_json(value)))
+        .map(|(name, value)| (name.as_ref(), Datum::from_json(value)))
         .collect();
     let now = LocalTime::from_date(2024, 7, 26);
-    template
-        .render(Variables(variables), now, 0)
-        .map(|bytes| String::from_utf8(bytes).unwrap())
+    render_twice(&template, &Context(variables), now).map(|bytes| String::from_utf8(bytes).unwrap())
+}
+
+/// Renders a template, and makes sure that its plan gives what the template engine gives.
+pub(super) fn render_twice(
+    template: &ChatTemplate,
+    context: &Context<'_>,
+    now: LocalTime,
+) -> Result<Vec<u8>, Unscorable> {
+    let plan = template.plan.as_ref();
+    let engine = template.render_by_engine(context, now, 0);
+    if let Some(planned) = plan.and_then(|plan| plan.run(context, now, 0)) {
+        assert_eq!(Ok(planned.into_bytes()), engine);
+    }
+    assert_eq!(template.render(context, now, 0), engine);
+    engine
 }
 
 fn render(source: &str) -> String {
