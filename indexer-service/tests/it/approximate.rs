@@ -125,6 +125,7 @@ impl Router {
             prompt_bytes: hashes.bytes,
             predicted_cached_tokens: predicted,
             estimated_prompt_tokens: u32::try_from(100 * hashes.bytes / per_100_tokens).unwrap(),
+            token_ids: false,
         };
         self.gateway.send(up::Kind::Routed(routed)).await;
         let client = reqwest::Client::builder().no_proxy().build().unwrap();

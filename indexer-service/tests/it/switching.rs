@@ -33,6 +33,7 @@ async fn route(gateway: &mut Gateway, chain: &Chain, request: u64) {
             prompt_bytes: chain.text.len() as u64,
             predicted_cached_tokens: 0,
             estimated_prompt_tokens: u32::try_from(chain.tokens.len()).unwrap(),
+            token_ids: false,
         }))
         .await;
 }
