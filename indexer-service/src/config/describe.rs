@@ -25,6 +25,15 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         "Shard {:?} serves health, metrics and the API on http://{}",
         config.shard, listen.http
     )?;
+    if !config.shards.is_empty() {
+        writeln!(
+            out,
+            "(it has {} of {} endpoints, which are split over {}),",
+            config.endpoints.len(),
+            config.endpoints.len() + config.elsewhere.len(),
+            config.shards.join(", ")
+        )?;
+    }
     writeln!(
         out,
         "and the snapshot stream for gateways on {} (HTTP/2, plain text).",
@@ -61,14 +70,26 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
             writeln!(out, "  adapters {}", model.adapters.join(", "))?;
         }
         write_prompts(out, model)?;
-        if endpoints.is_empty() {
+        if endpoints.is_empty() && config.shards.is_empty() {
             writeln!(
                 out,
                 "  no endpoint: requests for it pass to Envoy's fallback"
             )?;
+        } else if endpoints.is_empty() {
+            writeln!(out, "  no endpoint of this shard")?;
         }
         for endpoint in endpoints {
             write_endpoint(out, endpoint)?;
+        }
+    }
+    for shard in &config.shards {
+        let mut others = config.elsewhere.iter().filter(|(_, of)| of == shard);
+        if let Some((first, _)) = others.next() {
+            write!(out, "\nShard {shard:?} has {first}")?;
+            for (address, _) in others {
+                write!(out, ", {address}")?;
+            }
+            writeln!(out)?;
         }
     }
     writeln!(out)?;
@@ -108,7 +129,17 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         show(index.tick),
         show(scrape.interval),
         show(scrape.idle_interval)
-    )
+    )?;
+    match index.token_space {
+        Switch::On => writeln!(
+            out,
+            "Prefixes are known by text and by token ids, which takes about as many table entries again."
+        ),
+        Switch::Off => writeln!(
+            out,
+            "Prefixes are known by text alone: requests that carry token ids are routed by load (index.token_space off)."
+        ),
+    }
 }
 
 /// How the model's prompts are found out.
