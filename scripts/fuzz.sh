@@ -52,6 +52,6 @@ for target in "${targets[@]}"; do
         echo "$target: failed, see $crashes/$target"
         failed=1
     fi
-    rmdir "$crashes/$target" "$crashes" 2>/dev/null || true
+    rmdir "$crashes/$target" 2>/dev/null || true
 done
 exit $failed

@@ -50,6 +50,8 @@ pub const DEFAULT_MAX_PROMPT_BYTES: u32 = 4 << 20;
 pub const DEFAULT_SPECULATIVE_TTL: Duration = Duration::from_secs(10);
 /// Default bound of the index's memory.
 pub const DEFAULT_INDEX_BYTES: u64 = 1 << 30;
+/// Default cache of an engine that does not say how large it is: 31,250 blocks of 16 tokens, as llm-d assumes.
+pub const DEFAULT_APPROXIMATE_TOKENS: u64 = 500_000;
 /// Default time between two deltas; the reach of 100 ms from event to worker leaves room for it.
 pub const DEFAULT_TICK: Duration = Duration::from_millis(10);
 /// Default time between two scrapes of a busy engine.
@@ -238,6 +240,10 @@ pub struct Policy {
     pub speculative_ttl: Duration,
     /// Profile id for bodies without `model`.
     pub default_model: Option<String>,
+    /// Microseconds that a token takes from host memory to the accelerator.
+    pub cpu_fetch_us_per_token: f64,
+    /// The same from storage.
+    pub disk_fetch_us_per_token: f64,
 }
 
 /// Whether the filter steers.
@@ -269,6 +275,8 @@ impl Mode {
 pub struct IndexLimits {
     /// Memory bound in bytes.
     pub max_bytes: u64,
+    /// Tokens in the cache of an engine that does not say; 0: it is not guessed.
+    pub approximate_tokens: u64,
     /// Time between two deltas.
     pub tick: Duration,
     /// Whether prefixes are known by token ids too, for requests that carry them.

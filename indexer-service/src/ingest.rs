@@ -16,8 +16,10 @@ mod events;
 mod feed;
 mod handle;
 mod holder_ids;
+mod knowledge;
 mod models;
 mod pauses;
+pub mod query;
 mod report;
 mod speculation;
 mod turns;
@@ -34,6 +36,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
 pub use handle::{Command, Handle, Stopped};
+pub use knowledge::Knowledge;
 pub use report::{EndpointReport, IndexReport, ModelReport, Report};
 
 use crate::calibration::{self, Hints};
@@ -48,6 +51,7 @@ use endpoints::Endpoints;
 use events::Job;
 use holder_ids::HolderIds;
 use models::Model;
+use query::Queries;
 use speculation::Speculated;
 use turns::Turns;
 
@@ -106,6 +110,7 @@ pub struct Ingest {
     /// What waits to be done, by source.
     turns: Turns<Job>,
     commands: mpsc::Receiver<Command>,
+    queries: Queries,
     metrics: Arc<Metrics>,
     started: Instant,
     last_change: Instant,
@@ -171,7 +176,7 @@ impl Ingest {
                 index.add_source(endpoint.source, model.id, endpoint.holders);
             }
         }
-        let (handle, commands) = handle::channel();
+        let (handle, commands, questions) = handle::channel();
         let now = Instant::now();
         let ingest = Self {
             config,
@@ -190,6 +195,7 @@ impl Ingest {
             updates,
             turns: Turns::default(),
             commands,
+            queries: Queries::new(questions),
             metrics,
             started: now,
             last_change: now,
@@ -219,9 +225,15 @@ impl Ingest {
                         self.enqueue(update);
                     }
                     self.work();
+                    self.answer_next();
                 }
                 // Yields, so that the others of this task and of the runtime have their turn.
-                () = tokio::task::yield_now(), if !self.turns.is_empty() => self.work(),
+                () = tokio::task::yield_now(), if !self.turns.is_empty() => {
+                    self.work();
+                    self.answer_next();
+                }
+                Some(query) = self.queries.queue.recv() => self.answer(query),
+                () = tokio::task::yield_now(), if self.queries.is_searching() => self.search(),
             }
         }
     }
@@ -234,6 +246,7 @@ impl Ingest {
             Command::Up { stream, message } => self.up(stream, message, now),
             Command::Closed(stream) => self.gateways.close(stream),
             Command::Report(reply) => {
+                self.know();
                 // Nobody waits for it any more: nothing to do.
                 let _ = reply.send(Report::new(self));
             }
@@ -241,7 +254,10 @@ impl Ingest {
     }
 
     fn scraped(&mut self, sample: &Sample, now: Instant) {
-        let is_back = self.endpoints.scraped(sample, now);
+        let (is_back, lost) = self.endpoints.scraped(sample, now);
+        for source in lost {
+            self.lost(source);
+        }
         for endpoint in self
             .endpoints
             .list
@@ -309,6 +325,7 @@ impl Ingest {
             self.sources_due = now + SOURCES_TICK;
             self.tick_sources();
         }
+        self.know();
         self.publish();
         let scraped: Vec<Scraped> = self
             .endpoints

@@ -51,6 +51,12 @@ pub struct Metrics {
     pub event_delay: Histogram,
     /// 1 for a source's present state, 0 for the others.
     pub source_state: Family<EndpointState, Gauge>,
+    /// 1 for what is known of an endpoint's cache, 0 for the others.
+    pub endpoint_knowledge: Family<EndpointState, Gauge>,
+    /// Endpoints of a model by what is known of their caches.
+    pub model_knowledge: Family<ModelState, Gauge>,
+    /// Tokens credited to an endpoint by decisions alone.
+    pub approximate_tokens: Family<EndpointLabel, Gauge>,
     /// Rungs of the published table.
     pub index_rungs: Gauge,
     /// Blocks of the index.
@@ -79,6 +85,8 @@ pub struct Metrics {
     pub outcomes: Family<ResultLabel, Counter>,
     /// Distance of predicted and real cached tokens.
     pub prediction_error: Histogram,
+    /// Questions about the index.
+    pub queries: Family<ResultLabel, Counter>,
     /// Scrapes.
     pub scrapes: Family<EndpointResult, Counter>,
     /// 1 when the endpoint answers.
@@ -108,6 +116,9 @@ impl Metrics {
             removed_blocks: Family::default(),
             event_delay: Histogram::new(exponential_buckets(0.001, 2.0, 16)),
             source_state: Family::default(),
+            endpoint_knowledge: Family::default(),
+            model_knowledge: Family::default(),
+            approximate_tokens: Family::default(),
             index_rungs: Gauge::default(),
             index_blocks: Gauge::default(),
             index_bytes: Gauge::default(),
@@ -124,6 +135,7 @@ impl Metrics {
             prediction_error: Histogram::new(
                 std::iter::once(0.0).chain(exponential_buckets(8.0, 2.0, 12)),
             ),
+            queries: Family::default(),
             scrapes: Family::default(),
             endpoint_healthy: Family::default(),
             model_state: Family::default(),
@@ -133,6 +145,9 @@ impl Metrics {
         metrics.register(&mut registry);
         for reason in [Reason::New, Reason::Epoch, Reason::Version] {
             metrics.resyncs.get_or_create_owned(&ReasonLabel { reason });
+        }
+        for result in [Outcome::Ok, Outcome::Failed] {
+            metrics.queries.get_or_create_owned(&ResultLabel { result });
         }
         metrics.registry = registry;
         metrics
@@ -201,6 +216,22 @@ impl Metrics {
             "source_state",
             "1 for the present state of an endpoint's event source",
             self.source_state.clone(),
+        );
+        r.register(
+            "endpoint_knowledge",
+            "1 for what is known of an endpoint's cache, and by what",
+            self.endpoint_knowledge.clone(),
+        );
+        r.register(
+            "model_knowledge",
+            "Endpoints of a model by what is known of their caches",
+            self.model_knowledge.clone(),
+        );
+        r.register_with_unit(
+            "approximate",
+            "Tokens credited to an endpoint by decisions alone",
+            Unit::Other("tokens".to_owned()),
+            self.approximate_tokens.clone(),
         );
         r.register(
             "index_rungs",
@@ -272,6 +303,11 @@ impl Metrics {
             "Distance of predicted and real cached tokens",
             tokens,
             self.prediction_error.clone(),
+        );
+        r.register(
+            "queries",
+            "Questions about the index, and whether they were answered",
+            self.queries.clone(),
         );
         r.register(
             "scrapes",

@@ -144,6 +144,7 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     let pages = http::Pages {
         ingest: handle.clone(),
         metrics: Arc::clone(&metrics),
+        gate: http::Gate::default(),
     };
     tasks.spawn(http::serve(http_listener, pages, shutdown.clone()));
     tasks.spawn(grpc::serve(grpc_listener, handle, shutdown));

@@ -214,6 +214,7 @@ fn deciding(c: &mut Criterion) {
         pool: "",
         phase: Phase::Decode,
         prompt_tokens: 8_000,
+        fetch: prefixway_core::schedule::FetchCosts::default(),
         beta: 2.0,
     };
     let mut group = c.benchmark_group("request");

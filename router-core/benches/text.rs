@@ -99,5 +99,69 @@ fn text(c: &mut Criterion) {
     }
 }
 
-criterion_group!(benches, text);
+/// Bodies that are odd in one way, of about `bytes` bytes.
+fn hostile(bytes: usize) -> Vec<(&'static str, Vec<u8>)> {
+    let chat =
+        |content: String| format!(r#"{{"messages":[{{"role":"user","content":{content}}}]}}"#);
+    let times = |piece: &str| piece.repeat(bytes / piece.len());
+    let keys = |first: usize| -> String {
+        let key = |i: usize| format!("\"k{i}\":{i},");
+        (first..first + bytes / 16).map(key).collect()
+    };
+    let nested = format!("{}{},", "[".repeat(500), "]".repeat(500));
+    let message = r#"{"role":"user","content":"a"},{"role":"assistant","content":"b"},"#;
+    let part = r#"{"type":"text","text":"a"},"#;
+    let call = r#"{"role":"assistant","content":"b","tool_calls":[{"function":{"name":"f","arguments":"{\"a\":[[["}}]},"#;
+    [
+        ("open_brackets", chat(times("["))),
+        ("nested_lists", format!(r#"{{"x":[{}1],"prompt":"a"}}"#, times(&nested))),
+        ("nested_arguments", format!(r#"{{"chat_template_kwargs":{{"tools":[{}1]}},"messages":[{{"role":"user","content":"a"}}]}}"#, times(&nested))),
+        ("escapes", chat(format!("\"{}\"", times("\\u00e9\\n")))),
+        ("same_key", format!(r#"{{{}"prompt":"a"}}"#, times("\"a\":1,"))),
+        ("many_keys", format!(r#"{{{}"prompt":"a"}}"#, keys(1_000_000))),
+        ("many_arguments", format!(r#"{{"chat_template_kwargs":{{{}"a":1}},"messages":[{{"role":"user","content":"a"}}]}}"#, keys(1_000_000))),
+        ("long_key", format!(r#"{{"{}":1,"prompt":"a"}}"#, times("k"))),
+        ("long_number", format!(r#"{{"n":{},"prompt":"a"}}"#, times("9"))),
+        ("many_messages", format!(r#"{{"messages":[{}{{"role":"user","content":"a"}}]}}"#, times(message))),
+        ("many_parts", chat(format!("[{}\"b\"]", times(part)))),
+        ("many_calls", format!(r#"{{"messages":[{}{{"role":"user","content":"a"}}]}}"#, times(call))),
+        ("many_literals", chat(format!("\"{}\"", times("<|im_start|>")))),
+        ("combining_marks", chat(format!("\"{}\"", times("\u{301}\u{327}\u{323}")))),
+        ("many_prompts", format!(r#"{{"prompt":[{}"a"]}}"#, times("\"a\","))),
+    ]
+    .map(|(name, body)| (name, body.into_bytes()))
+    .into()
+}
+
+/// The same bodies in two sizes: bytes per second should be alike, as time grows with the length alone.
+fn odd(c: &mut Criterion) {
+    let prompter = prompter("llama3_1");
+    let now = LocalTime::from_unix(1_720_278_245, 0);
+    for bytes in [64 << 10, 512 << 10] {
+        let mut group = c.benchmark_group(format!("odd_{}k", bytes >> 10));
+        group.sample_size(10);
+        for (name, body) in hostile(bytes) {
+            let api = if body.windows(10).any(|window| window == b"\"messages\"") {
+                Api::Chat
+            } else {
+                Api::Completions
+            };
+            group.throughput(Throughput::Bytes(body.len() as u64));
+            group.bench_function(name, |b| {
+                b.iter(|| {
+                    let request = parse(api, black_box(&body)).ok()?;
+                    let prompts = prompter.prompts(&request, now).ok()?;
+                    Some(
+                        prompts
+                            .iter()
+                            .fold(0, |sum, prompt| sum ^ hash(&prompt.text)),
+                    )
+                });
+            });
+        }
+        group.finish();
+    }
+}
+
+criterion_group!(benches, text, odd);
 criterion_main!(benches);

@@ -18,6 +18,7 @@
 //! rung before its end.
 
 mod apply;
+mod approximate;
 mod blocks;
 mod bound;
 mod branches;
@@ -25,6 +26,7 @@ mod chain;
 mod counts;
 mod exact;
 mod groups;
+mod inspect;
 mod labels;
 mod lift;
 mod model;
@@ -42,12 +44,15 @@ mod oracle;
 #[cfg(test)]
 mod tests;
 
+pub use approximate::{ApproximateStats, Decided, DecisionId};
+pub use inspect::{MAX_SHARED, SharedPrefix, SharedScan, SourceStats};
 pub use speculation::{Speculation, SpeculationId};
 
 use crate::endpoint::HolderId;
 use crate::event::{BatchInfo, Decoder, Event};
 use crate::hash::Seed;
 use crate::text::TokenBytes;
+use approximate::Approximates;
 use bound::Clock;
 use hashbrown::HashMap;
 use model::Model;
@@ -165,6 +170,7 @@ pub struct Index {
     sources: HashMap<SourceId, (ModelId, Source)>,
     store: Store,
     speculations: Speculations,
+    approximates: Approximates,
     decoder: Decoder,
     counters: IndexCounters,
     has_token_space: bool,
@@ -185,6 +191,7 @@ impl Index {
             sources: HashMap::new(),
             store: Store::new(config.seed),
             speculations: Speculations::default(),
+            approximates: Approximates::default(),
             decoder: Decoder::default(),
             counters: IndexCounters::default(),
             has_token_space: false,
@@ -247,8 +254,11 @@ impl Index {
         if let Some((_, mut source)) = self.sources.remove(&id) {
             self.source_bytes -= source.bytes();
             source.clear(&mut self.store);
-            self.speculations
-                .cancel_holders(&source.holders, &mut self.store.rungs);
+            let table = &mut self.store.rungs;
+            self.speculations.cancel_holders(&source.holders, table);
+            for holder in source.holders {
+                self.approximates.clear(holder, table);
+            }
         }
     }
 
@@ -402,6 +412,9 @@ impl Index {
     }
 
     fn used_bytes(&self) -> usize {
-        self.store.bytes() + self.speculations.bytes() + self.source_bytes
+        self.store.bytes()
+            + self.speculations.bytes()
+            + self.approximates.bytes()
+            + self.source_bytes
     }
 }

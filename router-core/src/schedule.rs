@@ -1,13 +1,20 @@
 //! Choosing endpoints.
 //!
 //! ```text
-//!   ttft(e) = (queued_prefill(e) + beta * uncached(e)) / prefill_rate(e)        lowest wins
+//!   ttft(e) = (queued_prefill(e) + beta * uncached(e)) / prefill_rate(e) + fetch(e)        lowest wins
 //! ```
 //!
 //! `queued_prefill` are prompt tokens sent to the endpoint and not yet prefilled, `uncached` those of this prompt that it does not
 //! hold. `beta` = 2 makes a hit worth more than the wait it saves once, because the copy made by a miss displaces others; mean TTFT
 //! is then within 10 % of a clairvoyant greedy choice (simulation on public traces). Costs are compared in whole milliseconds; equal ones by
 //! requests in flight, then at random by the seed. Unknown load counts as the mean of the known ones when that is more.
+//!
+//! `fetch` is the time in which the engine brings what it holds in slower tiers to its accelerator. It brings all of it, so it is the
+//! endpoint's cost even where computing would be faster; then another endpoint may win.
+
+mod fetch;
+
+pub use fetch::{DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN, FetchCosts};
 
 use crate::{
     load::EndpointLoad,
@@ -48,6 +55,8 @@ pub struct Need<'a> {
     pub prompt_tokens: u32,
     /// Weight of uncached tokens.
     pub beta: f64,
+    /// What slower tiers cost.
+    pub fetch: FetchCosts,
 }
 
 /// An endpoint with what is known of it for one request.
@@ -86,6 +95,8 @@ pub struct Explanation {
     pub load_is_known: bool,
     /// Prefill rate reckoned with.
     pub prefill_tokens_per_s: f64,
+    /// Time to bring what slower tiers hold to the accelerator, in milliseconds.
+    pub fetch_ms: f64,
     /// Cost in milliseconds.
     pub cost_ms: f64,
     /// Work until the first token without `beta`, in milliseconds.
@@ -148,8 +159,10 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
                 in_flight = in_flight.max(mean_in_flight);
             }
             let uncached_tokens = need.prompt_tokens.saturating_sub(candidate.credit.tokens());
-            let work_ms =
-                |weight: f64| 1_000.0 * (queued + weight * f64::from(uncached_tokens)) / rate;
+            let fetch_ms = need.fetch.ms(candidate.credit, need.prompt_tokens);
+            let work_ms = |weight: f64| {
+                1_000.0 * (queued + weight * f64::from(uncached_tokens)) / rate + fetch_ms
+            };
             Explanation {
                 key: candidate.endpoint.key,
                 address: candidate.endpoint.address.clone(),
@@ -161,6 +174,7 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
                 in_flight: u32::try_from(whole(in_flight)).unwrap_or(u32::MAX),
                 load_is_known: load.is_known,
                 prefill_tokens_per_s: rate,
+                fetch_ms,
                 cost_ms: work_ms(beta),
                 ttft_ms: work_ms(1.0),
             }

@@ -17,6 +17,7 @@
 mod api;
 pub mod calibration;
 mod canonical;
+mod datum;
 mod dialect;
 pub mod encoding;
 mod engine_renderer;

@@ -11,15 +11,18 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use prefixway_core::schedule::{DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN};
+
 use super::duration::{RawDuration, show};
 use super::error::{ConfigError, Problem};
-use super::raw::{Raw, RawModel, RawPolicy};
+use super::raw::{Raw, RawModel, RawPolicy, RawTier};
 use super::seed::{SEED_FILE_NAME, SeedSource};
 use super::{
-    Config, DEFAULT_BETA, DEFAULT_GRPC, DEFAULT_HTTP, DEFAULT_INDEX_BYTES, DEFAULT_MAX_AGE,
-    DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_PROMPT_BYTES, DEFAULT_READY_GRACE,
-    DEFAULT_SCRAPE_IDLE_INTERVAL, DEFAULT_SCRAPE_INTERVAL, DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD,
-    DEFAULT_SPECULATIVE_TTL, DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits, Listen, Policy, Scrape,
+    Config, DEFAULT_APPROXIMATE_TOKENS, DEFAULT_BETA, DEFAULT_GRPC, DEFAULT_HTTP,
+    DEFAULT_INDEX_BYTES, DEFAULT_MAX_AGE, DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_PROMPT_BYTES,
+    DEFAULT_READY_GRACE, DEFAULT_SCRAPE_IDLE_INTERVAL, DEFAULT_SCRAPE_INTERVAL,
+    DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD, DEFAULT_SPECULATIVE_TTL, DEFAULT_STATE_DIR,
+    DEFAULT_TICK, IndexLimits, Listen, Policy, Scrape,
 };
 
 /// Longest name of anything.
@@ -107,6 +110,13 @@ impl Checker {
                 "index.max_bytes",
                 raw.index.max_bytes.unwrap_or(DEFAULT_INDEX_BYTES),
                 1 << 20..=1 << 40,
+            ),
+            approximate_tokens: self.number(
+                "index.approximate_tokens",
+                raw.index
+                    .approximate_tokens
+                    .unwrap_or(DEFAULT_APPROXIMATE_TOKENS),
+                0..=1_000_000_000,
             ),
             tick: self.duration(
                 "index.tick",
@@ -240,7 +250,17 @@ impl Checker {
                 MS(100)..=S(600),
             ),
             default_model: raw.default_model.clone(),
+            cpu_fetch_us_per_token: self.fetch("cpu", &raw.tiers.cpu, DEFAULT_CPU_US_PER_TOKEN),
+            disk_fetch_us_per_token: self.fetch("disk", &raw.tiers.disk, DEFAULT_DISK_US_PER_TOKEN),
         }
+    }
+
+    fn fetch(&mut self, tier: &str, raw: &RawTier, default: f64) -> f64 {
+        self.number(
+            &format!("policy.tiers.{tier}.fetch_us_per_token"),
+            raw.fetch_us_per_token.unwrap_or(default),
+            0.0..=1e6,
+        )
     }
 
     fn scrape(&mut self, raw: &Raw) -> Scrape {

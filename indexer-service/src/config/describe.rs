@@ -13,17 +13,16 @@ pub(super) fn describe(config: &Config) -> String {
 }
 
 fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
-    let Config {
-        listen,
-        policy,
-        index,
-        scrape,
-        ..
-    } = config;
+    write_service(out, config)?;
+    write_models(out, config)?;
+    write_limits(out, config)
+}
+
+fn write_service(out: &mut String, config: &Config) -> std::fmt::Result {
     writeln!(
         out,
         "Shard {:?} serves health, metrics and the API on http://{}",
-        config.shard, listen.http
+        config.shard, config.listen.http
     )?;
     if !config.shards.is_empty() {
         writeln!(
@@ -37,9 +36,9 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
     writeln!(
         out,
         "and the snapshot stream for gateways on {} (HTTP/2, plain text).",
-        listen.grpc
+        config.listen.grpc
     )?;
-    if !listen.grpc.ip().is_loopback() {
+    if !config.listen.grpc.ip().is_loopback() {
         writeln!(
             out,
             "The stream carries the seed: only gateways should reach that address."
@@ -56,6 +55,10 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
             )?;
         }
     }
+    Ok(())
+}
+
+fn write_models(out: &mut String, config: &Config) -> std::fmt::Result {
     for (i, model) in config.models.iter().enumerate() {
         let endpoints: Vec<&Endpoint> = config.endpoints.iter().filter(|e| e.model == i).collect();
         writeln!(
@@ -92,6 +95,16 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
             writeln!(out)?;
         }
     }
+    Ok(())
+}
+
+fn write_limits(out: &mut String, config: &Config) -> std::fmt::Result {
+    let Config {
+        policy,
+        index,
+        scrape,
+        ..
+    } = config;
     writeln!(out)?;
     match policy.mode {
         Mode::On => writeln!(
@@ -138,6 +151,16 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         Switch::Off => writeln!(
             out,
             "Prefixes are known by text alone: requests that carry token ids are routed by load (index.token_space off)."
+        ),
+    }?;
+    match index.approximate_tokens {
+        0 => writeln!(
+            out,
+            "Without events, nothing is known of an engine that does not say how large its cache is."
+        ),
+        tokens => writeln!(
+            out,
+            "Without events, an engine is known by decisions, with a cache of {tokens} tokens where it does not say."
         ),
     }
 }

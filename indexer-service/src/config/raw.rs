@@ -106,12 +106,27 @@ pub(super) struct RawPolicy {
     pub(super) utc_offset_s: i64,
     pub(super) speculative_ttl: Option<RawDuration>,
     pub(super) default_model: Option<String>,
+    pub(super) tiers: RawTiers,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawTiers {
+    pub(super) cpu: RawTier,
+    pub(super) disk: RawTier,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawTier {
+    pub(super) fetch_us_per_token: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawIndex {
     pub(super) max_bytes: Option<u64>,
+    pub(super) approximate_tokens: Option<u64>,
     pub(super) tick: Option<RawDuration>,
     pub(super) token_space: Switch,
 }

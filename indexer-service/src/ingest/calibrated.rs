@@ -82,7 +82,7 @@ impl Ingest {
     }
 
     /// Has a source's events indexed anew.
-    fn start_over(&mut self, source: SourceId) {
+    pub(super) fn start_over(&mut self, source: SourceId) {
         let Some(endpoint) = self.endpoints.by_source(source) else {
             return;
         };

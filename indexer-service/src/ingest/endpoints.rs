@@ -9,6 +9,7 @@ use prefixway_core::sequence::SourceState;
 
 use super::feed::Feed;
 use super::holder_ids::HolderIds;
+use super::knowledge::{Cache, Knowledge};
 use crate::calibration::EngineReport;
 use crate::config::Config;
 use crate::metrics::EndpointLabel;
@@ -39,6 +40,10 @@ pub(super) struct Endpoint {
     pub(super) is_odd: bool,
     /// What calibration found; `None`: it has not been asked.
     pub(super) engine: Option<EngineReport>,
+    /// Its cache as its metrics show it.
+    pub(super) cache: Cache,
+    /// What is known of its cache.
+    pub(super) knowledge: Knowledge,
 }
 
 /// All endpoints.
@@ -78,6 +83,8 @@ impl Endpoints {
                 is_cut: false,
                 is_odd: false,
                 engine: None,
+                cache: Cache::default(),
+                knowledge: Knowledge::Blind,
             });
         }
         endpoints
@@ -89,6 +96,11 @@ impl Endpoints {
 
     pub(super) fn by_source(&mut self, source: SourceId) -> Option<&mut Endpoint> {
         self.list.get_mut(usize::try_from(source.0).ok()?)
+    }
+
+    /// Number of the state that [`Self::message`] told last.
+    pub(super) fn revision(&self) -> u64 {
+        self.revision
     }
 
     /// Says that something in [`Self::message`] is different now.
@@ -103,9 +115,10 @@ impl Endpoints {
         is_changed
     }
 
-    /// Takes a look at an engine; whether it answers again after it did not.
-    pub(super) fn scraped(&mut self, sample: &Sample, now: Instant) -> bool {
+    /// Takes a look at an engine; whether it answers again after it did not, and the sources of ranks that have lost what they held.
+    pub(super) fn scraped(&mut self, sample: &Sample, now: Instant) -> (bool, Vec<SourceId>) {
         let mut is_back = false;
+        let mut lost = Vec::new();
         for endpoint in self
             .list
             .iter_mut()
@@ -114,6 +127,7 @@ impl Endpoints {
             let mut is_changed = endpoint.is_healthy != sample.healthy;
             is_back |= sample.healthy && !endpoint.is_healthy;
             endpoint.is_healthy = sample.healthy;
+            let mut is_lost = endpoint.cache.answers(sample.healthy, now);
             let figures = sample
                 .figures
                 .as_ref()
@@ -122,6 +136,7 @@ impl Endpoints {
                     None => total(ranks.values()),
                 });
             if let Some(figures) = figures {
+                is_lost |= endpoint.cache.look(&figures);
                 endpoint.figures = Some((figures, now));
                 if let Some(size) = figures.block_size {
                     is_changed |= endpoint.block_size != size;
@@ -129,8 +144,11 @@ impl Endpoints {
                 }
             }
             self.is_changed |= is_changed;
+            if is_lost {
+                lost.push(endpoint.source);
+            }
         }
-        is_back
+        (is_back, lost)
     }
 
     /// The message for a gateway of these pools; no pools: all.
@@ -226,5 +244,15 @@ fn total<'a>(ranks: impl Iterator<Item = &'a Figures>) -> Option<Figures> {
         waiting: a.waiting.saturating_add(b.waiting),
         kv_usage_ratio: a.kv_usage_ratio.max(b.kv_usage_ratio),
         block_size: a.block_size.or(b.block_size),
+        cache_tokens: sum(a.cache_tokens, b.cache_tokens, u64::saturating_add),
+        caches_prefixes: a.caches_prefixes.or(b.caches_prefixes),
+        prompt_tokens: sum(a.prompt_tokens, b.prompt_tokens, |a, b| a + b),
+        started_s: a.started_s.or(b.started_s),
+        is_asleep: a.is_asleep && b.is_asleep,
     })
+}
+
+/// What both say together; what only one says is not known of both.
+fn sum<T>(a: Option<T>, b: Option<T>, plus: impl Fn(T, T) -> T) -> Option<T> {
+    Some(plus(a?, b?))
 }

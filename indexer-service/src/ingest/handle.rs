@@ -4,6 +4,7 @@ use prefixway_core::proto;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Report;
+use super::query::{self, Asker, Query};
 use crate::calibration::Calibrated;
 use crate::publish::{StreamId, Subscription};
 use crate::scrape::Sample;
@@ -45,12 +46,16 @@ pub struct Stopped;
 
 /// Talks to the owner; clones talk to the same one.
 #[derive(Clone, Debug)]
-pub struct Handle(mpsc::Sender<Command>);
+pub struct Handle {
+    commands: mpsc::Sender<Command>,
+    asker: Asker,
+}
 
-/// A queue of commands.
-pub(super) fn channel() -> (Handle, mpsc::Receiver<Command>) {
-    let (sender, receiver) = mpsc::channel(COMMAND_QUEUE);
-    (Handle(sender), receiver)
+/// Queues of commands and of questions.
+pub(super) fn channel() -> (Handle, mpsc::Receiver<Command>, mpsc::Receiver<Query>) {
+    let (commands, receiver) = mpsc::channel(COMMAND_QUEUE);
+    let (asker, questions) = query::channel();
+    (Handle { commands, asker }, receiver, questions)
 }
 
 impl Handle {
@@ -59,12 +64,17 @@ impl Handle {
     /// # Errors
     /// The owner has stopped.
     pub async fn send(&self, command: Command) -> Result<(), Stopped> {
-        self.0.send(command).await.map_err(|_| Stopped)
+        self.commands.send(command).await.map_err(|_| Stopped)
     }
 
     /// Says that a stream is no longer read. Where the queue is full, the stream's own queue fills up and closes it.
     pub fn closed(&self, stream: StreamId) {
-        let _ = self.0.try_send(Command::Closed(stream));
+        let _ = self.commands.try_send(Command::Closed(stream));
+    }
+
+    /// Asks questions.
+    pub fn asker(&self) -> &Asker {
+        &self.asker
     }
 
     /// The state of everything; `None` when the owner has stopped.

@@ -13,6 +13,9 @@ use crate::profile::{Profile, Spelling};
 /// Change of a model's mean bytes per token that is worth telling gateways.
 const TOLD_CHANGE_RATIO: f64 = 0.05;
 
+/// Bytes over which the mean of what replies say is taken: the newest requests count, and no single one.
+const OBSERVED_BYTES: f64 = 1_000_000.0;
+
 /// Bit that tells a model's twin, see [`Model::twin`].
 const TWIN: u32 = 1 << 31;
 
@@ -36,6 +39,8 @@ pub(super) struct Model {
     utc_offset_s: Option<i32>,
     /// As told last; 0 = unknown.
     bytes_per_token: f64,
+    /// Bytes and tokens of prompts by the replies' usage, the older ones faded.
+    observed: (f64, f64),
 }
 
 impl Model {
@@ -62,6 +67,7 @@ impl Model {
             verdict,
             utc_offset_s: None,
             bytes_per_token: 0.0,
+            observed: (0.0, 0.0),
         };
         model.tell_time(SystemTime::now());
         model.add_to(index);
@@ -83,6 +89,22 @@ impl Model {
     /// A model of the same name whose tokens spell no text: for the events of engines that spell prompts otherwise.
     pub(super) fn twin(&self) -> ModelId {
         ModelId(self.id.0 | TWIN)
+    }
+
+    /// Whether requests mean the base model by `name`.
+    pub(super) fn is_named(&self, name: &str) -> bool {
+        self.settings.names.iter().any(|other| other == name)
+    }
+
+    /// Whether requests mean an adapter of the model by `name`.
+    pub(super) fn has_adapter(&self, name: &str) -> bool {
+        self.settings.adapters.iter().any(|other| other == name)
+    }
+
+    /// Bytes of the model's tokens, where they spell its prompts.
+    pub(super) fn spelling_vocabulary(&self) -> Option<&TokenBytes> {
+        let is_known = self.approximate_reason().is_none();
+        self.vocabulary.as_ref().filter(|_| is_known)
     }
 
     pub(super) fn settings_id(&self) -> &str {
@@ -109,6 +131,7 @@ impl Model {
         if is_changed {
             self.spelling = spelling;
             self.bytes_per_token = 0.0;
+            self.observed = (0.0, 0.0);
             self.add_to(index);
         }
         is_changed
@@ -156,9 +179,19 @@ impl Model {
         &self.settings.pool
     }
 
-    /// Takes the index's mean; whether it is different enough from the one told last.
+    /// A prompt of so many bytes had so many tokens.
+    pub(super) fn observe(&mut self, prompt_bytes: u64, prompt_tokens: u32) {
+        let (bytes, tokens) = &mut self.observed;
+        let stays = (1.0 - prompt_bytes as f64 / OBSERVED_BYTES).max(0.0);
+        *bytes = *bytes * stays + prompt_bytes as f64;
+        *tokens = *tokens * stays + f64::from(prompt_tokens);
+    }
+
+    /// Takes the mean of the index, or else of what replies say; whether it is different enough from the one told last.
     pub(super) fn learn(&mut self, index: &Index) -> bool {
-        let Some(learned) = index.bytes_per_token(self.id) else {
+        let (bytes, tokens) = self.observed;
+        let observed = || (bytes > 0.0 && tokens > 0.0).then(|| bytes / tokens);
+        let Some(learned) = index.bytes_per_token(self.id).or_else(observed) else {
             return false;
         };
         let is_worth_telling =
@@ -212,5 +245,7 @@ pub(super) fn policy(
         speculative_ttl_ms: ms(policy.speculative_ttl),
         revision,
         default_model: policy.default_model.clone().unwrap_or_default(),
+        cpu_fetch_us_per_token: Some(policy.cpu_fetch_us_per_token),
+        disk_fetch_us_per_token: Some(policy.disk_fetch_us_per_token),
     }
 }

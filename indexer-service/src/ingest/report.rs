@@ -1,13 +1,17 @@
 //! What the owner of the index tells pages and metrics.
 
+use std::collections::BTreeMap;
+
+use prefixway_core::index::ApproximateStats;
 use serde::Serialize;
 
 use super::Ingest;
 use super::endpoints::{Endpoint, STATES, label};
 use super::feed::Feed;
+use super::knowledge::Knowledge;
 use super::models::{self, Model};
 use crate::calibration::{EngineReport, EngineState, Facts};
-use crate::metrics::{EndpointState, Metrics, ModelLabel, ModelState};
+use crate::metrics::{EndpointLabel, EndpointState, Metrics, ModelLabel, ModelState};
 use crate::publish::Totals;
 
 /// State of everything at one moment.
@@ -44,6 +48,12 @@ pub struct EndpointReport {
     pub connected: bool,
     /// State of its event source.
     pub state: &'static str,
+    /// What is known of its cache: precise, partial, approximate or blind.
+    pub knowledge: Knowledge,
+    /// Tokens that its cache has room for; `None`: it does not say.
+    pub cache_tokens: Option<u64>,
+    /// What decisions say of it; `None` where there are none that count.
+    pub decisions: Option<DecisionsReport>,
     /// Tokens per block; 0 = not known yet.
     pub block_size: u32,
     /// Next sequence number to apply.
@@ -90,6 +100,21 @@ pub struct EngineFacts {
     pub facts: Facts,
 }
 
+/// What is remembered of decisions for an endpoint.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DecisionsReport {
+    /// Tokens reckoned to have room.
+    pub capacity_tokens: u64,
+    /// Tokens credited.
+    pub used_tokens: u64,
+    /// Rungs credited.
+    pub rungs: usize,
+    /// Rungs dropped to make room.
+    pub evicted_rungs: u64,
+    /// Whether some were dropped to stay within the bytes of the index.
+    pub is_cut: bool,
+}
+
 /// One model.
 #[derive(Clone, Debug, Serialize)]
 pub struct ModelReport {
@@ -107,6 +132,10 @@ pub struct ModelReport {
     pub state: &'static str,
     /// Why it is not precise; empty otherwise.
     pub state_reason: String,
+    /// What is known of the caches of its endpoints together: precise, partial, approximate or blind.
+    pub knowledge: Knowledge,
+    /// Endpoints by what is known of their caches.
+    pub endpoints: BTreeMap<&'static str, usize>,
     /// How its files compare with its engines: off, pending, unavailable, calibrated or differs.
     pub calibration: &'static str,
     /// What its profile assumes where its files leave room; empty when its text is not known.
@@ -146,6 +175,46 @@ pub struct IndexReport {
     pub orphan_blocks: u64,
     /// Blocks dropped to stay within the bound.
     pub evicted_blocks: u64,
+    /// Stores that repeated what was known.
+    pub duplicate_stores: u64,
+    /// Removals of what was not known.
+    pub unknown_removes: u64,
+    /// Blocks whose content contradicted what their hash stood for.
+    pub conflicts: u64,
+    /// What each endpoint takes.
+    pub sources: Vec<SourceReport>,
+    /// What the endpoints of each model take, by its id.
+    pub models: BTreeMap<String, ModelSize>,
+}
+
+/// What one endpoint takes in the index.
+#[derive(Clone, Debug, Serialize)]
+pub struct SourceReport {
+    /// The endpoint, as `address` or `address#rank`.
+    pub endpoint: String,
+    /// Id of its model.
+    pub model: String,
+    /// Blocks it holds, each a pair of endpoint and block.
+    pub blocks: usize,
+    /// Bytes that only it uses, about.
+    pub bytes: usize,
+    /// Whether blocks were dropped to stay within the bound.
+    pub is_partial: bool,
+    /// Rungs that decisions alone credit it with.
+    pub decided_rungs: usize,
+}
+
+/// What the endpoints of a model take in the index.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+pub struct ModelSize {
+    /// Its endpoints.
+    pub endpoints: usize,
+    /// Pairs of endpoint and block.
+    pub blocks: usize,
+    /// Bytes that only one of them uses, about.
+    pub bytes: usize,
+    /// Rungs that decisions alone credit them with.
+    pub decided_rungs: usize,
 }
 
 impl Report {
@@ -162,9 +231,7 @@ impl Report {
             })
             .map(|endpoint| endpoint.label.endpoint.clone())
             .collect();
-        let stats = ingest.index.stats();
         let totals = ingest.gateways.totals();
-        let age = ingest.last_change.elapsed();
         Self {
             ready: waiting_for.is_empty() || ingest.started.elapsed() >= ingest.config.ready_grace,
             waiting_for,
@@ -180,20 +247,7 @@ impl Report {
                 .zip(0..)
                 .map(|(model, number)| ModelReport::new(ingest, model, number))
                 .collect(),
-            index: IndexReport {
-                epoch: format!("{:016x}", ingest.publisher.epoch()),
-                version: ingest.publisher.version(),
-                rungs: ingest.publisher.table().len(),
-                sets: ingest.publisher.sets().len(),
-                blocks: stats.blocks,
-                bytes: stats.bytes,
-                speculations: stats.speculations,
-                gateways: ingest.gateways.len(),
-                age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
-                decode_errors: stats.counters.decode_errors,
-                orphan_blocks: stats.counters.orphan_blocks,
-                evicted_blocks: stats.counters.evicted_blocks,
-            },
+            index: IndexReport::new(ingest),
         }
     }
 
@@ -225,6 +279,16 @@ impl Report {
                 .odd_endpoints
                 .get_or_create_owned(&label)
                 .set(size(model.odd_endpoints.len()));
+            for (&state, &endpoints) in &model.endpoints {
+                let label = ModelState {
+                    model: model.id.clone(),
+                    state,
+                };
+                metrics
+                    .model_knowledge
+                    .get_or_create_owned(&label)
+                    .set(size(endpoints));
+            }
         }
         for endpoint in &self.endpoints {
             let name = label(&endpoint.address, endpoint.rank);
@@ -238,6 +302,83 @@ impl Report {
                     .get_or_create_owned(&label)
                     .set(i64::from(state == endpoint.state));
             }
+            for knowledge in Knowledge::ALL {
+                let label = EndpointState {
+                    endpoint: name.clone(),
+                    state: knowledge.as_str(),
+                };
+                metrics
+                    .endpoint_knowledge
+                    .get_or_create_owned(&label)
+                    .set(i64::from(knowledge == endpoint.knowledge));
+            }
+            let decisions = endpoint.decisions.as_ref();
+            metrics
+                .approximate_tokens
+                .get_or_create_owned(&EndpointLabel { endpoint: name })
+                .set(decisions.map_or(0, |decisions| {
+                    i64::try_from(decisions.used_tokens).unwrap_or(i64::MAX)
+                }));
+        }
+    }
+}
+
+impl IndexReport {
+    fn new(ingest: &Ingest) -> Self {
+        let stats = ingest.index.stats();
+        let age = ingest.last_change.elapsed();
+        let sources: Vec<SourceReport> = ingest
+            .endpoints
+            .list
+            .iter()
+            .map(|endpoint| SourceReport::new(ingest, endpoint))
+            .collect();
+        let mut models: BTreeMap<String, ModelSize> = BTreeMap::new();
+        for source in &sources {
+            let size = models.entry(source.model.clone()).or_default();
+            size.endpoints += 1;
+            size.blocks += source.blocks;
+            size.bytes += source.bytes;
+            size.decided_rungs += source.decided_rungs;
+        }
+        Self {
+            epoch: format!("{:016x}", ingest.publisher.epoch()),
+            version: ingest.publisher.version(),
+            rungs: ingest.publisher.table().len(),
+            sets: ingest.publisher.sets().len(),
+            blocks: stats.blocks,
+            bytes: stats.bytes,
+            speculations: stats.speculations,
+            gateways: ingest.gateways.len(),
+            age_ms: u64::try_from(age.as_millis()).unwrap_or(u64::MAX),
+            decode_errors: stats.counters.decode_errors,
+            orphan_blocks: stats.counters.orphan_blocks,
+            evicted_blocks: stats.counters.evicted_blocks,
+            duplicate_stores: stats.counters.duplicate_stores,
+            unknown_removes: stats.counters.unknown_removes,
+            conflicts: stats.counters.conflicts,
+            sources,
+            models,
+        }
+    }
+}
+
+impl SourceReport {
+    fn new(ingest: &Ingest, endpoint: &Endpoint) -> Self {
+        let stats = ingest
+            .index
+            .source_stats(endpoint.source)
+            .unwrap_or_default();
+        let [holder, ..] = endpoint.holders;
+        let decisions = ingest.index.approximate_stats(holder).unwrap_or_default();
+        let model = ingest.models.get(endpoint.settings.model);
+        Self {
+            endpoint: endpoint.label.endpoint.clone(),
+            model: model.map_or_else(String::new, |model| model.settings_id().to_owned()),
+            blocks: stats.blocks,
+            bytes: stats.bytes,
+            is_partial: stats.is_partial,
+            decided_rungs: decisions.rungs,
         }
     }
 }
@@ -249,6 +390,8 @@ impl EndpointReport {
         let (in_flight, queued_prefill_tokens) = totals.on(endpoint.id.0);
         let figures = endpoint.figures.map(|(figures, _)| figures);
         let model = ingest.config.models.get(endpoint.settings.model);
+        let [holder, ..] = endpoint.holders;
+        let decisions = ingest.index.approximate_stats(holder);
         Self {
             id: endpoint.id.0,
             address: endpoint.settings.address.to_string(),
@@ -258,6 +401,9 @@ impl EndpointReport {
             healthy: endpoint.is_healthy,
             connected: feed.is_some_and(Feed::is_connected),
             state: endpoint.state(),
+            knowledge: endpoint.knowledge,
+            cache_tokens: endpoint.cache.tokens,
+            decisions: decisions.map(DecisionsReport::from),
             block_size: endpoint.block_size,
             next_seq: feed.map(Feed::next_seq).unwrap_or_default(),
             gaps: counters.gaps,
@@ -274,6 +420,18 @@ impl EndpointReport {
             waiting: figures.map(|figures| figures.waiting),
             kv_usage_ratio: figures.map(|figures| figures.kv_usage_ratio),
             engine: endpoint.engine.as_ref().map(EngineFacts::new),
+        }
+    }
+}
+
+impl From<ApproximateStats> for DecisionsReport {
+    fn from(stats: ApproximateStats) -> Self {
+        Self {
+            capacity_tokens: stats.capacity_tokens,
+            used_tokens: stats.used_tokens,
+            rungs: stats.rungs,
+            evicted_rungs: stats.evicted_rungs,
+            is_cut: stats.is_cut,
         }
     }
 }
@@ -297,7 +455,12 @@ impl ModelReport {
     fn new(ingest: &Ingest, model: &Model, number: usize) -> Self {
         let profile = model.message();
         let (state, _) = model.state();
-        let is_odd = |endpoint: &&Endpoint| endpoint.is_odd && endpoint.settings.model == number;
+        let is_own = |endpoint: &&Endpoint| endpoint.settings.model == number;
+        let own = || ingest.endpoints.list.iter().filter(is_own);
+        let known_as = |knowledge: Knowledge| {
+            let is_known_so = |endpoint: &&Endpoint| endpoint.knowledge == knowledge;
+            (knowledge.as_str(), own().filter(is_known_so).count())
+        };
         Self {
             id: profile.id,
             names: profile.names,
@@ -306,16 +469,15 @@ impl ModelReport {
             revision: format!("{:016x}", profile.revision),
             state,
             state_reason: profile.state_reason,
+            knowledge: Knowledge::of_all(own().map(|endpoint| endpoint.knowledge)),
+            endpoints: Knowledge::ALL.into_iter().map(known_as).collect(),
             calibration: model.verdict().name(),
             assumes: match model.approximate_reason() {
                 None => model.assumes(),
                 Some(_) => "",
             },
-            odd_endpoints: ingest
-                .endpoints
-                .list
-                .iter()
-                .filter(is_odd)
+            odd_endpoints: own()
+                .filter(|endpoint| endpoint.is_odd)
                 .map(|endpoint| endpoint.label.endpoint.clone())
                 .collect(),
             utc_offset_s: profile.utc_offset_s,

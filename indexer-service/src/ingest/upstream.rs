@@ -2,17 +2,18 @@
 
 use std::time::{Duration, Instant};
 
-use prefixway_core::index::Speculation;
+use prefixway_core::index::{Decided, Speculation};
 use prefixway_core::proto::{self, up};
 
-use super::Ingest;
+use super::speculation::{Credit, Sent};
+use super::{Ingest, Knowledge};
 use crate::metrics::{Outcome, ResultLabel};
 use crate::publish::StreamId;
 
 /// Most rungs credited for one decision; they grow with the logarithm of the prompt, so this is more than any prompt has.
 const MAX_RUNGS: usize = 2048;
-/// Life of a speculation that no event will ever confirm: the endpoint sends none, or the model's text is not known.
-const APPROXIMATE_TTL: Duration = Duration::from_mins(2);
+/// Longest time for which a request that no event will ever confirm can be taken back or corrected.
+const LONGEST_REQUEST: Duration = Duration::from_mins(10);
 /// Block size assumed for the metric while none is known.
 const USUAL_BLOCK_TOKENS: u32 = 16;
 
@@ -61,31 +62,45 @@ impl Ingest {
         if rungs.is_empty() {
             return;
         }
-        let model = self.models.get(endpoint.settings.model);
-        let is_confirmed = endpoint.feed.is_some()
-            && !endpoint.is_odd
-            && model.is_some_and(|model| model.approximate_reason().is_none());
-        let ttl = if is_confirmed {
-            let uncached = routed
-                .estimated_prompt_tokens
-                .saturating_sub(routed.predicted_cached_tokens);
-            // Long prompts take longer to appear in events.
-            let prefill = f64::from(uncached) / endpoint.settings.prefill_tokens_per_s.max(1.0);
-            self.config.policy.speculative_ttl + Duration::from_secs_f64(prefill.min(600.0))
-        } else {
-            APPROXIMATE_TTL
-        };
-        let expires_ms = now_ms.saturating_add(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
         let [holder, ..] = endpoint.holders;
-        let id = self.index.credit_speculative(&Speculation {
-            holder,
-            rungs: &rungs,
-            prompt_tokens: routed.estimated_prompt_tokens,
+        let (credit, life) = match endpoint.knowledge {
+            Knowledge::Blind => return,
+            Knowledge::Approximate => {
+                let decided = Decided {
+                    holder,
+                    rungs: &rungs,
+                    prompt_tokens: routed.estimated_prompt_tokens,
+                    prompt_bytes: routed.prompt_bytes,
+                };
+                let room = endpoint.cache_tokens(self.config.index.approximate_tokens);
+                let id = self.index.remember(&decided, room);
+                (Credit::Decision(id), LONGEST_REQUEST)
+            }
+            Knowledge::Precise | Knowledge::Partial => {
+                let uncached = routed
+                    .estimated_prompt_tokens
+                    .saturating_sub(routed.predicted_cached_tokens);
+                // Long prompts take longer to appear in events.
+                let prefill = f64::from(uncached) / endpoint.settings.prefill_tokens_per_s.max(1.0);
+                let ttl = self.config.policy.speculative_ttl
+                    + Duration::from_secs_f64(prefill.min(600.0));
+                let id = self.index.credit_speculative(&Speculation {
+                    holder,
+                    rungs: &rungs,
+                    prompt_tokens: routed.estimated_prompt_tokens,
+                    prompt_bytes: routed.prompt_bytes,
+                    expires_ms: after(now_ms, ttl),
+                });
+                (Credit::Speculation(id), ttl)
+            }
+        };
+        let sent = Sent {
+            endpoint: routed.endpoint,
             prompt_bytes: routed.prompt_bytes,
-            expires_ms,
-        });
+            credit,
+        };
         self.speculated
-            .insert(gateway, routed.request, id, expires_ms);
+            .insert(gateway, routed.request, sent, after(now_ms, life));
     }
 
     fn outcome(&mut self, stream: StreamId, outcome: &proto::Outcome) {
@@ -101,11 +116,8 @@ impl Ingest {
             .outcomes
             .get_or_create_owned(&ResultLabel { result })
             .inc();
-        let speculation = self.speculated.remove(gateway, outcome.request);
-        if outcome.failed
-            && let Some(id) = speculation
-        {
-            self.index.cancel(id);
+        if let Some(sent) = self.speculated.remove(gateway, outcome.request) {
+            self.settle(&sent, outcome);
         }
         if let Some(cached) = outcome.cached_tokens {
             self.metrics
@@ -113,4 +125,31 @@ impl Ingest {
                 .observe(f64::from(cached.abs_diff(outcome.predicted_cached_tokens)));
         }
     }
+
+    /// Takes back what was credited for a request that failed or went elsewhere, and learns from one that did not.
+    fn settle(&mut self, sent: &Sent, outcome: &proto::Outcome) {
+        if outcome.failed || outcome.endpoint != sent.endpoint {
+            match &sent.credit {
+                Credit::Speculation(id) => self.index.cancel(*id),
+                Credit::Decision(id) => self.index.cancel_decision(id),
+            }
+            return;
+        }
+        let Some(prompt_tokens) = outcome.prompt_tokens.filter(|&tokens| tokens > 0) else {
+            return;
+        };
+        if let Credit::Decision(id) = &sent.credit {
+            self.index.correct_decision(id, prompt_tokens);
+        }
+        let endpoint = self.endpoints.by_id(sent.endpoint);
+        let model = endpoint.and_then(|endpoint| self.models.get_mut(endpoint.settings.model));
+        if let Some(model) = model {
+            model.observe(sent.prompt_bytes, prompt_tokens);
+            self.is_policy_changed |= model.learn(&self.index);
+        }
+    }
+}
+
+fn after(now_ms: u64, duration: Duration) -> u64 {
+    now_ms.saturating_add(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
 }

@@ -16,6 +16,16 @@ pub struct Figures {
     pub kv_usage_ratio: f64,
     /// Tokens per block; `None` when the page does not say.
     pub block_size: Option<u32>,
+    /// Tokens that the KV cache has room for; `None` when the page does not say.
+    pub cache_tokens: Option<u64>,
+    /// Whether prefixes are cached; `None` when the page does not say.
+    pub caches_prefixes: Option<bool>,
+    /// Prompt tokens taken since the engine started; `None` when the page does not say.
+    pub prompt_tokens: Option<f64>,
+    /// When the process started, in seconds of Unix time; `None` when the page does not say.
+    pub started_s: Option<f64>,
+    /// Whether it sleeps: then its cache is empty.
+    pub is_asleep: bool,
 }
 
 /// Figures per rank (label `engine`, 0 where there is none); series of several models of one rank are added up.
@@ -23,6 +33,7 @@ pub struct Figures {
 /// Lines that can't be read are skipped.
 pub fn figures(page: &str) -> BTreeMap<u32, Figures> {
     let mut ranks: BTreeMap<u32, Figures> = BTreeMap::new();
+    let mut started_s = None;
     for line in page.lines() {
         let Some(series) = Series::parse(line) else {
             continue;
@@ -45,15 +56,40 @@ pub fn figures(page: &str) -> BTreeMap<u32, Figures> {
                 let ratio = &mut ranks.entry(rank).or_default().kv_usage_ratio;
                 *ratio = ratio.max(series.value.clamp(0.0, 1.0));
             }
-            "vllm:cache_config_info" => {
-                ranks.entry(rank).or_default().block_size = series
-                    .label("block_size")
-                    .and_then(|size| size.parse().ok());
+            "vllm:prompt_tokens_total" => {
+                let tokens = &mut ranks.entry(rank).or_default().prompt_tokens;
+                *tokens = Some(tokens.unwrap_or(0.0) + series.value);
             }
+            "vllm:engine_sleep_state" if series.label("sleep_state") == Some("awake") => {
+                ranks.entry(rank).or_default().is_asleep = series.value < 0.5;
+            }
+            "vllm:cache_config_info" => cache(&series, ranks.entry(rank).or_default()),
+            "process_start_time_seconds" => started_s = Some(series.value),
             _ => {}
         }
     }
+    for figures in ranks.values_mut() {
+        figures.started_s = started_s;
+    }
     ranks
+}
+
+/// Reads `vllm:cache_config_info`. Hybrid models have fewer tokens than blocks times their size, and newer engines say how many.
+fn cache(series: &Series<'_>, figures: &mut Figures) {
+    let number = |label| {
+        series
+            .label(label)
+            .and_then(|text| text.parse::<u64>().ok())
+    };
+    let block_size = number("block_size");
+    figures.block_size = block_size.and_then(|size| u32::try_from(size).ok());
+    let product = || number("num_gpu_blocks")?.checked_mul(block_size?);
+    figures.cache_tokens = number("kv_cache_size_tokens").or_else(product);
+    figures.caches_prefixes = match series.label("enable_prefix_caching") {
+        Some("True") => Some(true),
+        Some("False") => Some(false),
+        _ => None,
+    };
 }
 
 #[expect(
@@ -74,7 +110,7 @@ struct Series<'a> {
 
 impl<'a> Series<'a> {
     fn parse(line: &'a str) -> Option<Self> {
-        if !line.starts_with("vllm:") {
+        if !line.starts_with("vllm:") && !line.starts_with("process_start_time_seconds") {
             return None;
         }
         let (name, labels, rest) = if let Some((name, rest)) = line.split_once('{') {
@@ -126,9 +162,15 @@ vllm:num_requests_running{engine="0",model_name="a\"},b"} 3.0
 vllm:num_requests_running{engine="1",model_name="a"} 1.0
 vllm:num_requests_waiting{engine="0",model_name="a"} 2.0
 vllm:kv_cache_usage_perc{engine="0",model_name="a"} 0.25
-vllm:cache_config_info{block_size="16",engine="0",x="y"} 1.0
+vllm:cache_config_info{block_size="16",engine="0",num_gpu_blocks="600",enable_prefix_caching="True",x="y"} 1.0
 vllm:num_requests_running_created{engine="0"} 1.7e9
+vllm:prompt_tokens_total{engine="0",model_name="a"} 40.0
+vllm:prompt_tokens_total{engine="0",model_name="b"} 2.0
+vllm:engine_sleep_state{engine="0",model_name="a",sleep_state="awake"} 1.0
+vllm:engine_sleep_state{engine="0",model_name="a",sleep_state="discard_all"} 0.0
+vllm:engine_sleep_state{engine="1",model_name="a",sleep_state="awake"} 0.0
 process_cpu_seconds_total 3
+process_start_time_seconds 1.79596426234e+09
 "#;
         let ranks = figures(page);
         let first = Figures {
@@ -136,12 +178,19 @@ process_cpu_seconds_total 3
             waiting: 2,
             kv_usage_ratio: 0.25,
             block_size: Some(16),
+            cache_tokens: Some(9_600),
+            caches_prefixes: Some(true),
+            prompt_tokens: Some(42.0),
+            started_s: Some(1_795_964_262.34),
+            is_asleep: false,
         };
         assert_eq!(ranks.get(&0), Some(&first));
         assert_eq!(
             ranks.get(&1),
             Some(&Figures {
                 running: 1,
+                started_s: Some(1_795_964_262.34),
+                is_asleep: true,
                 ..Figures::default()
             })
         );
@@ -154,9 +203,8 @@ process_cpu_seconds_total 3
         let figures = figures(page);
         let expected = Figures {
             running: u32::MAX,
-            waiting: 0,
             kv_usage_ratio: 1.0,
-            block_size: None,
+            ..Figures::default()
         };
         assert_eq!(figures, BTreeMap::from([(0, expected)]));
     }

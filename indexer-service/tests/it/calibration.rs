@@ -208,6 +208,7 @@ async fn an_odd_engine_is_named_and_known_from_decisions_alone() {
     let page = get_json(running.http(), "/api/v1/endpoints").await;
     let [first, second] = [0, 1].map(|i| &page["endpoints"][i]);
     assert_eq!(first["state"], "approximate");
+    assert_eq!(first["knowledge"], "approximate");
     assert_eq!(first["engine"]["calibration"], "differs");
     assert!(first["engine"]["reason"].as_str().unwrap().contains("chat"));
     assert_ne!(second["state"], "approximate");

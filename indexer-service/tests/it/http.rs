@@ -136,6 +136,8 @@ async fn pages_show_models_index_and_the_always_exported_metrics() {
         "prefixway_index_age_seconds",
         "prefixway_event_gaps_total",
         "prefixway_resyncs_total",
+        "prefixway_endpoint_knowledge{endpoint=\"127.0.0.1:8000\",state=\"precise\"} 1",
+        "prefixway_model_knowledge{model=\"tiny\",state=\"precise\"} 1",
         "prefixway_source_state{endpoint=\"127.0.0.1:8000\",state=\"live\"} 1",
     ] {
         assert!(

@@ -8,9 +8,12 @@
     reason = "a test fails by panicking, in its helpers too"
 )]
 
+mod approximate;
 mod calibration;
 mod cli;
 mod http;
 mod kv_events;
+mod query;
 mod stream;
 mod support;
+mod switching;

@@ -113,6 +113,15 @@ impl Counts {
             || (self.key == key && self.count > 0)
     }
 
+    /// Number of keys.
+    pub(super) fn len(self, lists: &Lists) -> usize {
+        if self.key == SEVERAL {
+            self.pairs(lists).len()
+        } else {
+            usize::from(self.count > 0)
+        }
+    }
+
     pub(super) fn is_empty(self) -> bool {
         self.key != SEVERAL && self.count == 0
     }
@@ -165,6 +174,7 @@ mod tests {
                 prop_assert_eq!(counts.keys(&lists).collect::<Vec<_>>(), model.keys().copied().collect::<Vec<_>>());
                 prop_assert_eq!(counts.max(&lists), model.keys().last().copied());
                 prop_assert_eq!(counts.is_empty(), model.is_empty());
+                prop_assert_eq!(counts.len(&lists), model.len());
                 prop_assert_eq!(lists.bytes() > 0, model.len() > 1);
             }
         }

@@ -112,8 +112,14 @@ impl Rungs {
         id
     }
 
+    /// The rung of `hash`, if it is kept.
+    pub(super) fn find(&self, hash: u64) -> Option<u32> {
+        let is_it = |&id: &u32| self.slots[id].hash == hash;
+        self.by_hash.find(hash, is_it).copied()
+    }
+
     fn find_or_insert(&mut self, hash: u64) -> u32 {
-        if let Some(&id) = self.by_hash.find(hash, |&id| self.slots[id].hash == hash) {
+        if let Some(id) = self.find(hash) {
             return id;
         }
         let id = self.slots.insert(Rung {
@@ -197,15 +203,28 @@ impl Rungs {
         self.slots[id].holders.contains(holder.0, &self.lists)
     }
 
-    /// Credits `holder` speculatively with `tokens` at the rung of `hash`, and returns the rung.
-    pub(super) fn speculate(&mut self, hash: u64, holder: HolderId, tokens: u32) -> u32 {
+    /// Credits `holder` speculatively with `tokens` at the rung of `hash`, and returns the rung. `prev` is the next shallower one.
+    pub(super) fn speculate(&mut self, hash: u64, prev: u32, holder: HolderId, tokens: u32) -> u32 {
         let id = self.find_or_insert(hash);
+        let rung = &mut self.slots[id];
+        if rung.refs() == 0 {
+            rung.prev = prev;
+        }
         let credit = self.speculated.entry(id).or_default();
         credit.holders.add(holder.0, &mut self.lists);
         credit.depths.add(tokens, &mut self.lists);
         self.slots[id].set(SPECULATED);
         self.mark(id);
         id
+    }
+
+    /// Has one that is credited speculatively be credited with other tokens.
+    pub(super) fn respeculate(&mut self, id: u32, old: u32, new: u32) {
+        if let Some(credit) = self.speculated.get_mut(&id) {
+            credit.depths.add(new, &mut self.lists);
+            credit.depths.remove(old, &mut self.lists);
+            self.mark(id);
+        }
     }
 
     /// Takes back what `speculate` gave.
@@ -220,6 +239,34 @@ impl Rungs {
             self.slots[id].clear(SPECULATED);
         }
         self.mark(id);
+    }
+
+    /// Number after the last rung, freed ones included.
+    pub(super) fn end(&self) -> u32 {
+        self.slots.end()
+    }
+
+    /// The next shallower rung as it was told last; a freed rung has its last one still.
+    pub(super) fn above(&self, id: u32) -> u32 {
+        self.slots[id].prev
+    }
+
+    /// Holders of a rung, those by events and by decisions; 0 for a freed one.
+    pub(super) fn holder_count(&self, id: u32) -> usize {
+        let rung = &self.slots[id];
+        match self.speculated.get(&id).filter(|_| rung.has(SPECULATED)) {
+            None => rung.holders.len(&self.lists),
+            Some(_) => self.publishable(id).map_or(0, |rung| rung.holders.len()),
+        }
+    }
+
+    /// Token depth of a rung that is to be published.
+    pub(super) fn token_depth(&self, id: u32) -> Option<u32> {
+        let rung = &self.slots[id];
+        let credit = self.speculated.get(&id).filter(|_| rung.has(SPECULATED));
+        rung.depths
+            .max(&self.lists)
+            .or_else(|| credit.and_then(|credit| credit.depths.max(&self.lists)))
     }
 
     /// What changed since the last call, and frees rungs nothing refers to.
@@ -253,7 +300,7 @@ impl Rungs {
         self.by_hash.iter().filter_map(|&id| self.publishable(id))
     }
 
-    fn publishable(&self, id: u32) -> Option<RungChange> {
+    pub(super) fn publishable(&self, id: u32) -> Option<RungChange> {
         let rung = &self.slots[id];
         let credit = if rung.has(SPECULATED) {
             self.speculated.get(&id)
@@ -261,10 +308,7 @@ impl Rungs {
             None
         };
         // Live state says how deep the rung is; a speculation only where nothing is live.
-        let token_depth = rung
-            .depths
-            .max(&self.lists)
-            .or_else(|| credit.and_then(|credit| credit.depths.max(&self.lists)))?;
+        let token_depth = self.token_depth(id)?;
         let mut holders: Vec<HolderId> = rung.holders.keys(&self.lists).map(HolderId).collect();
         if let Some(credit) = credit {
             holders.extend(credit.holders.keys(&self.lists).map(HolderId));

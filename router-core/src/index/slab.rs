@@ -52,6 +52,11 @@ impl<T> Slab<T> {
         self.free.push(id);
     }
 
+    /// Number after the last slot, freed ones included.
+    pub(super) fn end(&self) -> u32 {
+        u32::try_from(self.slots.len()).unwrap_or(NONE)
+    }
+
     /// Occupied slots.
     pub(super) fn len(&self) -> usize {
         self.slots.len() - self.free.len()

@@ -1,6 +1,7 @@
 //! Credit for decisions whose events have not come yet.
 
 use super::rungs::Rungs;
+use super::slab::NONE;
 use crate::endpoint::HolderId;
 use crate::hash::CHUNK_BYTES;
 use crate::rung::rungs;
@@ -60,13 +61,15 @@ impl Speculations {
     ) -> SpeculationId {
         let id = SpeculationId(self.next);
         self.next += 1;
+        let mut above = NONE;
         let credited: Vec<(u32, u32)> = speculation
             .rungs
             .iter()
             .zip(rungs(u32::MAX))
             .map(|(&hash, depth)| {
-                let tokens = speculation.tokens_at(depth);
-                (table.speculate(hash, speculation.holder, tokens), tokens)
+                let tokens = tokens_at(speculation.prompt_tokens, speculation.prompt_bytes, depth);
+                above = table.speculate(hash, above, speculation.holder, tokens);
+                (above, tokens)
             })
             .collect();
         self.credited_rungs += credited.len();
@@ -142,13 +145,15 @@ impl Speculations {
     }
 }
 
-impl Speculation<'_> {
-    /// Tokens estimated up to `depth` chunks.
-    fn tokens_at(&self, depth: u32) -> u32 {
-        let bytes = u64::from(depth) * CHUNK_BYTES as u64;
-        let tokens = u64::from(self.prompt_tokens).saturating_mul(bytes) / self.prompt_bytes.max(1);
-        u32::try_from(tokens)
-            .unwrap_or(u32::MAX)
-            .min(self.prompt_tokens)
-    }
+/// Most tokens of a rung: [`super::counts::Counts`] has no room for more.
+const MAX_TOKENS: u32 = u32::MAX - 1;
+
+/// Tokens estimated up to `depth` chunks of a prompt.
+pub(super) fn tokens_at(prompt_tokens: u32, prompt_bytes: u64, depth: u32) -> u32 {
+    let bytes = u64::from(depth) * CHUNK_BYTES as u64;
+    let tokens = u64::from(prompt_tokens).saturating_mul(bytes) / prompt_bytes.max(1);
+    u32::try_from(tokens)
+        .unwrap_or(u32::MAX)
+        .min(prompt_tokens)
+        .min(MAX_TOKENS)
 }

@@ -31,6 +31,7 @@ fn need() -> Need<'static> {
         phase: Phase::Decode,
         prompt_tokens: 1_000,
         beta: 2.0,
+        fetch: FetchCosts::default(),
     }
 }
 
@@ -155,6 +156,50 @@ fn only_eligible_endpoints_are_ranked() {
         }),
         [""; 0]
     );
+}
+
+#[test]
+fn a_hit_in_a_slower_tier_wins_over_computing_and_loses_to_a_faster_one() {
+    let endpoints = endpoints(vec![
+        endpoint("gpu"),
+        endpoint("cpu"),
+        endpoint("disk"),
+        endpoint("none"),
+    ]);
+    let held = [[800, 0, 0], [0, 800, 0], [0, 0, 800], [0, 0, 0]];
+    let all: Vec<_> = endpoints
+        .list()
+        .iter()
+        .zip(held)
+        .map(|(endpoint, by_tier)| Candidate {
+            endpoint,
+            shard: 0,
+            credit: Credit {
+                by_tier,
+                speculative: 0,
+            },
+            load: load(0, 0),
+        })
+        .collect();
+    let with = |cpu, disk| Need {
+        fetch: FetchCosts::new(cpu, disk),
+        ..need()
+    };
+    assert_eq!(order(&all, &need(), 1), ["gpu", "cpu", "disk", "none"]);
+    // 1,000 tokens take 2 s to compute with `beta`, 200 of them 0.4 s; 800 fetched ones must take longer than 1.6 s to be worth less.
+    let slow = with(Some(2_010.0), None);
+    assert_eq!(order(&all, &slow, 1), ["gpu", "disk", "none", "cpu"]);
+    let bearable = with(Some(1_990.0), Some(0.0));
+    assert_eq!(order(&all, &bearable, 1)[2..], ["cpu", "none"]);
+    let cpu = rank(&all, &need(), 1).remove(1);
+    assert_eq!(
+        (whole(cpu.fetch_ms), whole(cpu.cost_ms), whole(cpu.ttft_ms)),
+        (8, 408, 208)
+    );
+    // The queue before an endpoint counts as before.
+    let mut all = all;
+    all[0].load = load(100, 0);
+    assert_eq!(order(&all, &need(), 1)[..2], ["cpu", "disk"]);
 }
 
 #[test]

@@ -11,6 +11,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 pub(super) use cursor::{Cursor, Flaws};
+pub(super) use string::next_special;
 
 /// Deepest nesting of arrays and objects that is read; Python's own limit is near 1,000.
 pub const MAX_DEPTH: usize = 512;

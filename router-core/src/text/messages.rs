@@ -7,11 +7,9 @@
 mod content;
 mod tool_calls;
 
-use minijinja::Value;
-
+use super::datum::{Datum, Entry, Text};
 use super::error::Unscorable;
 use super::json::Json;
-use super::value::{dict, from_json};
 
 pub(super) use content::{CONTINUE_TAG, MEDIA_TAG};
 
@@ -48,8 +46,8 @@ pub(super) struct Preparation {
 
 /// Messages ready for the template.
 #[derive(Debug)]
-pub(super) struct Conversation {
-    pub(super) messages: Value,
+pub(super) struct Conversation<'a> {
+    pub(super) messages: Datum<'a>,
     /// Whether there is media.
     pub(super) media: bool,
     /// Bytes of content in all messages.
@@ -60,22 +58,19 @@ pub(super) struct Conversation {
 struct Message<'a> {
     role: &'a str,
     content: content::Content<'a>,
-    fields: Vec<(&'static str, Value)>,
+    fields: Vec<Entry<'a>>,
 }
 
-impl Message<'_> {
-    fn into_value(self) -> Value {
+impl<'a> Message<'a> {
+    fn into_datum(self) -> Datum<'a> {
         let head = [
-            (Value::from("role"), Value::from(self.role)),
-            (Value::from("content"), self.content.into_value()),
+            (Text::Borrowed("role"), Datum::text(self.role)),
+            (Text::Borrowed("content"), self.content.into_datum()),
         ];
-        dict(
-            head.into_iter().chain(
-                self.fields
-                    .into_iter()
-                    .map(|(key, value)| (Value::from(key), value)),
-            ),
-        )
+        if self.fields.is_empty() {
+            return Datum::dict(head);
+        }
+        Datum::dict(head.into_iter().chain(self.fields).collect::<Vec<_>>())
     }
 }
 
@@ -87,7 +82,7 @@ impl Message<'_> {
 pub(super) fn prepare<'a>(
     messages: impl Iterator<Item = &'a Json<'a>>,
     how: Preparation,
-) -> Result<Conversation, Unscorable> {
+) -> Result<Conversation<'a>, Unscorable> {
     let mut media = false;
     let mut prepared = messages
         .map(|message| prepare_one(message, how, &mut media))
@@ -100,9 +95,9 @@ pub(super) fn prepare<'a>(
         last.content.append_continue_tag()?;
     }
     let content_bytes = prepared.iter().map(|message| message.content.bytes()).sum();
-    let messages: Vec<Value> = prepared.into_iter().map(Message::into_value).collect();
+    let messages = prepared.into_iter().map(Message::into_datum).collect();
     Ok(Conversation {
-        messages: messages.into(),
+        messages: Datum::list(messages),
         media,
         content_bytes,
     })
@@ -124,19 +119,19 @@ fn prepare_one<'a>(
             if let Some(calls) = message.get("tool_calls") {
                 let calls = tool_calls::read(calls, how.is_validated)?;
                 if !calls.is_empty() {
-                    fields.push(("tool_calls", calls.into()));
+                    fields.push(("tool_calls".into(), Datum::list(calls)));
                 }
             }
             if let Some(reasoning) = reasoning(message, how.is_validated) {
-                let reasoning = from_json(reasoning);
-                fields.push(("reasoning", reasoning.clone()));
-                fields.push(("reasoning_content", reasoning));
+                let reasoning = Datum::from_json(reasoning);
+                fields.push(("reasoning".into(), reasoning.clone()));
+                fields.push(("reasoning_content".into(), reasoning));
             }
         }
         "tool" => {
             if message.has("tool_call_id") {
                 let id = message.get("tool_call_id").and_then(Json::as_str);
-                fields.push(("tool_call_id", id.map_or(Value::from(()), Value::from)));
+                fields.push(("tool_call_id".into(), id.map_or(Datum::None, Datum::text)));
             }
             content.join_text_parts();
         }
@@ -144,12 +139,12 @@ fn prepare_one<'a>(
     }
     for key in ["name", "task"] {
         if let Some(text) = message.get(key).and_then(Json::as_str) {
-            fields.push((key, Value::from(text)));
+            fields.push((key.into(), Datum::text(text)));
         }
     }
     if role == "developer" {
-        let tools = message.get("tools").map_or(Value::from(()), from_json);
-        fields.push(("tools", tools));
+        let tools = message.get("tools").map_or(Datum::None, Datum::from_json);
+        fields.push(("tools".into(), tools));
     }
     Ok(Message {
         role,
@@ -169,7 +164,7 @@ fn merge_developer(messages: &mut Vec<Message<'_>>) {
     for message in &mut *messages {
         if message.role == "developer" {
             message.role = "system";
-            message.fields.retain(|(key, _)| *key != "tools");
+            message.fields.retain(|(key, _)| **key != *"tools");
         }
     }
     let scattered = messages

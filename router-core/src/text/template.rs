@@ -8,20 +8,24 @@ mod environment;
 mod facts;
 mod filters;
 mod operators;
+mod plan;
 mod rewrite;
 mod source;
 mod walk;
 
+use std::collections::HashSet;
 use std::io::{self, Write};
 
 use minijinja::machinery::parse;
 use minijinja::{Environment, ErrorKind, Value};
 
+use super::datum::Context;
 use super::error::{ProfileError, Unscorable};
 use super::messages::ContentFormat;
 use super::strftime::LocalTime;
 use super::value::{Variables, dict};
 use facts::Facts;
+use plan::Plan;
 
 /// Longest prompt that is rendered, in bytes.
 pub const MAX_PROMPT_BYTES: usize = 32 << 20;
@@ -36,9 +40,12 @@ const NAME: &str = "chat";
 #[derive(Debug)]
 pub(super) struct ChatTemplate {
     environment: Environment<'static>,
+    plan: Option<Plan>,
     format: ContentFormat,
     knows_developer: bool,
     tells_time: bool,
+    /// Names that the template reads somewhere.
+    names: HashSet<Box<str>>,
 }
 
 /// Whether a template fails on a system message that isn't the first.
@@ -87,12 +94,14 @@ impl ChatTemplate {
         let syntax = environment::jinja_syntax().map_err(compile)?;
         let source = source::adapt(source, &syntax).map_err(compile)?;
         let mut environment = environment::new().map_err(compile)?;
-        let (format, rewritten) = {
+        let (format, rewritten, names, plan) = {
             let tree = parse(&source, NAME, syntax).map_err(compile)?;
             let facts = Facts::collect(&tree);
             (
                 format.unwrap_or_else(|| content_format::detect(&facts)),
                 rewrite::rewrite(&tree, &facts),
+                rewrite::names(&tree),
+                Plan::compile(&tree),
             )
         };
         environment
@@ -100,14 +109,21 @@ impl ChatTemplate {
             .map_err(compile)?;
         Ok(Self {
             environment,
+            plan,
             format,
             knows_developer,
             tells_time,
+            names,
         })
     }
 
     pub(super) fn format(&self) -> ContentFormat {
         self.format
+    }
+
+    /// Whether the template may read a variable.
+    pub(super) fn reads(&self, name: &str) -> bool {
+        self.names.contains(name)
     }
 
     pub(super) fn knows_developer(&self) -> bool {
@@ -117,10 +133,29 @@ impl ChatTemplate {
     /// Renders the template; the result is UTF-8. `capacity` is about how long it will be.
     pub(super) fn render(
         &self,
-        mut variables: Variables,
+        context: &Context<'_>,
         now: LocalTime,
         capacity: usize,
     ) -> Result<Vec<u8>, Unscorable> {
+        let capacity = capacity.min(MAX_PROMPT_BYTES);
+        let planned = self.plan.as_ref();
+        match planned.and_then(|plan| plan.run(context, now, capacity)) {
+            Some(text) => Ok(text.into_bytes()),
+            None => self.render_by_engine(context, now, capacity),
+        }
+    }
+
+    /// Renders what the plan gave up on.
+    fn render_by_engine(
+        &self,
+        context: &Context<'_>,
+        now: LocalTime,
+        capacity: usize,
+    ) -> Result<Vec<u8>, Unscorable> {
+        let mut variables = Variables(Vec::with_capacity(context.0.len() + 1));
+        for (name, value) in &context.0 {
+            variables.set(name, value.to_value());
+        }
         if self.tells_time {
             let tell = move |format: &str| now.strftime(format);
             variables.set("strftime_now", Value::from_function(tell));
@@ -130,7 +165,7 @@ impl ChatTemplate {
             .get_template(NAME)
             .map_err(|_| Unscorable::Template)?;
         let mut out = Limited {
-            bytes: Vec::with_capacity(capacity.min(MAX_PROMPT_BYTES)),
+            bytes: Vec::with_capacity(capacity),
             full: false,
         };
         match template.render_captured_to(Value::from_object(variables), &mut out) {

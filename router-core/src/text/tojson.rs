@@ -1,13 +1,18 @@
 //! The `tojson` filter as engines define it: `json.dumps(value, ensure_ascii, indent, separators, sort_keys)`, with nothing escaped
 //! for HTML.
 
+mod datum;
+
 use core::fmt::Write;
 
 use minijinja::value::{Kwargs, Rest, ValueKind};
 use minijinja::{Error, ErrorKind, State, Value};
 
+use super::json::next_special;
 use super::python::{self, write_float};
 use super::value::BigInt;
+
+pub(super) use datum::write_datum;
 
 /// Deepest nesting that is written; deeper values come from no request.
 const MAX_DEPTH: usize = 600;
@@ -67,7 +72,8 @@ pub(super) fn filter(
 }
 
 impl Style {
-    fn new(
+    /// A layout by the arguments of `json.dumps`.
+    pub(super) fn new(
         ensure_ascii: Option<Value>,
         indent: Option<Value>,
         separators: Option<Value>,
@@ -236,20 +242,27 @@ fn write_key(out: &mut String, key: &Value, style: &Style) -> Result<(), Error> 
 
 fn write_string(out: &mut String, text: &str, ensure_ascii: bool) {
     out.push('"');
-    let mut rest = text;
     let plain = |c: char| {
         !(c == '"' || c == '\\' || c < ' ' || (ensure_ascii && !(' '..='~').contains(&c)))
     };
-    while let Some(at) = rest.find(|c| !plain(c)) {
-        let (run, from) = rest.split_at(at);
+    let next = |rest: &str| {
+        if ensure_ascii {
+            rest.find(|c| !plain(c)).unwrap_or(rest.len())
+        } else {
+            next_special(rest.as_bytes(), 0)
+        }
+    };
+    let mut rest = text;
+    loop {
+        let (run, from) = rest.split_at(next(rest));
         out.push_str(run);
         let mut letters = from.chars();
-        if let Some(letter) = letters.next() {
-            write_escape(out, letter);
-        }
+        let Some(letter) = letters.next() else {
+            break;
+        };
+        write_escape(out, letter);
         rest = letters.as_str();
     }
-    out.push_str(rest);
     out.push('"');
 }
 

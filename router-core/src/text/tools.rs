@@ -1,28 +1,26 @@
 //! Tool definitions as request validation writes them out again.
 
-use minijinja::Value;
-
+use super::datum::{Datum, Entry};
 use super::error::Unscorable;
 use super::json::Json;
 use super::request;
-use super::value::{dict, from_json};
 
 /// Reads `tools`: `None` where absent.
 ///
 /// Each tool becomes `{"type", "function": {"name", "description", "parameters"[, "strict"][, "defer_loading"]}[, "defer_loading"]}`:
 /// the order is fixed, an absent description or parameters is null, other keys are dropped.
-pub(super) fn read(tools: &Json<'_>) -> Result<Option<Value>, Unscorable> {
+pub(super) fn read<'a>(tools: &'a Json<'a>) -> Result<Option<Datum<'a>>, Unscorable> {
     match tools {
         Json::Null => Ok(None),
         Json::Array(tools) => {
             let tools = tools.iter().map(read_one).collect::<Result<Vec<_>, _>>()?;
-            Ok(Some(tools.into()))
+            Ok(Some(Datum::list(tools)))
         }
         _ => Err(Unscorable::Invalid),
     }
 }
 
-fn read_one(tool: &Json<'_>) -> Result<Value, Unscorable> {
+fn read_one<'a>(tool: &'a Json<'a>) -> Result<Datum<'a>, Unscorable> {
     let function = tool
         .get("function")
         .filter(|f| matches!(f, Json::Object(_)))
@@ -33,8 +31,8 @@ fn read_one(tool: &Json<'_>) -> Result<Value, Unscorable> {
         .ok_or(Unscorable::Invalid)?;
     let own = tool.get("defer_loading");
     let is_deferred = flag(own)?;
-    let entry = |key: &str, value: Option<&Json<'_>>| {
-        (Value::from(key), value.map_or(Value::from(()), from_json))
+    let entry = |key: &'static str, value: Option<&'a Json<'a>>| -> Entry<'a> {
+        (key.into(), value.map_or(Datum::None, Datum::from_json))
     };
     let mut entries = vec![
         entry("name", Some(name)),
@@ -49,17 +47,17 @@ fn read_one(tool: &Json<'_>) -> Result<Value, Unscorable> {
         ),
     ] {
         if let Some(set) = value {
-            entries.push((Value::from(key), Value::from(set)));
+            entries.push((key.into(), Datum::Bool(set)));
         }
     }
     let mut entries = vec![
-        (Value::from("type"), Value::from("function")),
-        (Value::from("function"), dict(entries.into_iter())),
+        ("type".into(), Datum::text("function")),
+        ("function".into(), Datum::dict(entries)),
     ];
     if let Some(is_deferred) = is_deferred {
-        entries.push((Value::from("defer_loading"), Value::from(is_deferred)));
+        entries.push(("defer_loading".into(), Datum::Bool(is_deferred)));
     }
-    Ok(dict(entries.into_iter()))
+    Ok(Datum::dict(entries))
 }
 
 /// A flag that may be absent.
@@ -80,8 +78,10 @@ mod tests {
         )
         .unwrap();
         let tools = read(&json).unwrap().unwrap();
+        let mut written = String::new();
+        tojson::write_datum(&mut written, &tools, &tojson::Style::default()).unwrap();
         assert_eq!(
-            tojson::dumps(&tools, &tojson::Style::default()).unwrap(),
+            written,
             r#"[{"type": "function", "function": {"name": "f", "description": null, "parameters": {"b": 1, "a": [1.0, 1000.0]}, "strict": true}}, "#.to_owned()
                 + r#"{"type": "function", "function": {"name": "noop", "description": null, "parameters": null, "defer_loading": true}, "defer_loading": true}]"#
         );

@@ -3,7 +3,7 @@
 use super::RoutingView;
 use crate::{
     hash::Seed,
-    schedule::{Candidate, DEFAULT_BETA, Explanation, Need, Phase, choices, rank},
+    schedule::{Candidate, DEFAULT_BETA, Explanation, FetchCosts, Need, Phase, choices, rank},
     shared::Member,
     snapshot::{EndpointKey, Match, PromptHashes, Rung, Snapshot, probe::matched_in},
 };
@@ -158,6 +158,11 @@ impl RoutingView {
             phase: ask.phase,
             prompt_tokens,
             beta: beta.unwrap_or(DEFAULT_BETA),
+            fetch: self
+                .policies()
+                .next()
+                .map(FetchCosts::of)
+                .unwrap_or_default(),
         };
 
         let candidates = self.candidates(&matches, &usable, now_ms);

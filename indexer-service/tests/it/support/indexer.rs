@@ -69,6 +69,23 @@ pub(crate) async fn get(address: SocketAddr, path: &str) -> (u16, String) {
     (answer.status().as_u16(), answer.text().await.unwrap())
 }
 
+/// POST a body; the status and what is answered.
+pub(crate) async fn post(
+    address: SocketAddr,
+    path: &str,
+    body: impl Into<reqwest::Body>,
+) -> (u16, serde_json::Value) {
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let request = client.post(format!("http://{address}{path}")).body(body);
+    let answer = request.send().await.unwrap();
+    let status = answer.status().as_u16();
+    let text = answer.text().await.unwrap();
+    (
+        status,
+        serde_json::from_str(&text).unwrap_or(serde_json::Value::String(text)),
+    )
+}
+
 pub(crate) async fn get_json(address: SocketAddr, path: &str) -> serde_json::Value {
     let (status, text) = get(address, path).await;
     assert_eq!(status, 200, "{text}");
@@ -134,9 +151,15 @@ impl Chain {
 
     /// One batch that stores the blocks from `from` up to `to`.
     pub(crate) fn stored(&self, from: usize, to: usize) -> Vec<u8> {
+        self.stored_in("GPU", from, to)
+    }
+
+    /// [`Self::stored`], in some tier.
+    pub(crate) fn stored_in(&self, medium: &str, from: usize, to: usize) -> Vec<u8> {
         let parent = from.checked_sub(1).map(|i| self.hashes[i]);
         let block = BLOCK as usize;
-        msgpack::batch(&[msgpack::stored(
+        msgpack::batch(&[msgpack::stored_in(
+            medium,
             &self.hashes[from..to],
             parent,
             &self.tokens[from * block..to * block],
@@ -258,6 +281,14 @@ impl Gateway {
             assert!(start.elapsed() < super::DEADLINE, "not in time: {what}");
             self.step().await;
         }
+    }
+
+    /// Tokens that each endpoint holds of a prompt, by the filter's own probe.
+    pub(crate) fn held(&self, prompt: &PromptHashes) -> Vec<u32> {
+        let endpoints = Endpoints::from_message(&self.endpoints);
+        let Snapshot { table, sets, .. } = self.replica.snapshot();
+        let found = matched(table, sets, &endpoints, &(), &prompt.rungs);
+        found.credits.iter().map(|credit| credit.tokens()).collect()
     }
 
     /// Tokens that each endpoint holds of `text`, by the filter's own probe.

@@ -12,8 +12,9 @@ pub(crate) fn batch(events: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Blocks of `block_size` tokens each, `hashes` one by one, below `parent`.
-pub(crate) fn stored(
+/// Blocks of `block_size` tokens each in a tier, `hashes` one by one, below `parent`.
+pub(crate) fn stored_in(
+    medium: &str,
     hashes: &[u64],
     parent: Option<u64>,
     tokens: &[u32],
@@ -42,7 +43,7 @@ pub(crate) fn stored(
     text(&mut out, "lora_id");
     out.push(0xc0);
     text(&mut out, "medium");
-    text(&mut out, "GPU");
+    text(&mut out, medium);
     out
 }
 

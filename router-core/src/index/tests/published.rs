@@ -263,6 +263,26 @@ fn reset_of_a_source_takes_its_holders_and_speculations_with_it() {
 }
 
 #[test]
+fn a_prompt_of_absurd_length_is_credited_and_taken_back() {
+    let mut index = two_sources();
+    let speculate = |index: &mut Index, holder| {
+        index.credit_speculative(&Speculation {
+            holder,
+            rungs: &[1],
+            prompt_tokens: u32::MAX,
+            prompt_bytes: 0,
+            expires_ms: 1,
+        })
+    };
+    speculate(&mut index, GPU);
+    speculate(&mut index, OTHER_GPU);
+    assert_eq!(all(&index)[&1].holders, [GPU, OTHER_GPU]);
+    index.expire(1);
+    index.take_changes();
+    assert!(all(&index).is_empty());
+}
+
+#[test]
 fn speculation_and_events_do_not_cancel_each_other() {
     let mut index = two_sources();
     apply(&mut index, SOURCE, &stored(&[1], None, &[0, 1, 2, 3], 4));

@@ -107,6 +107,12 @@ pub struct Policy {
     /// Whether gateways answer requests that the engines would refuse; absent = true.
     #[prost(bool, optional, tag = "12")]
     pub reject_bad_requests: ::core::option::Option<bool>,
+    /// Microseconds that a token takes from host memory to the accelerator; absent = the gateway's default.
+    #[prost(double, optional, tag = "13")]
+    pub cpu_fetch_us_per_token: ::core::option::Option<f64>,
+    /// The same from storage.
+    #[prost(double, optional, tag = "14")]
+    pub disk_fetch_us_per_token: ::core::option::Option<f64>,
 }
 /// One base model with its aliases and adapters.
 #[derive(Clone, PartialEq, ::prost::Message)]

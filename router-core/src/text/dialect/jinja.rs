@@ -3,9 +3,8 @@
 use std::borrow::Cow;
 use std::sync::OnceLock;
 
-use minijinja::Value;
-
 use super::{Render, Rendered};
+use crate::text::datum::{Context, Datum};
 use crate::text::error::{ProfileError, Unscorable};
 use crate::text::json::Json;
 use crate::text::messages::{self, CONTINUE_TAG, Conversation, FirstMedia, MEDIA_TAG, Preparation};
@@ -15,7 +14,6 @@ use crate::text::request::Chat;
 use crate::text::strftime::LocalTime;
 use crate::text::template::{self, ChatTemplate};
 use crate::text::tools;
-use crate::text::value::{Variables, from_json};
 
 /// Names that a template can't be given: the engine refuses the first, and sets the second itself or keeps them from the template.
 const REFUSED_KWARGS: [&str; 3] = ["messages", "conversation", "chat_template"];
@@ -37,8 +35,9 @@ const HIDDEN_KWARGS: [&str; 10] = [
 pub(super) struct Jinja {
     template: Option<ChatTemplate>,
     tool_template: Option<ChatTemplate>,
-    special_tokens: Vec<(Box<str>, Value)>,
-    default_kwargs: Vec<(Box<str>, Value)>,
+    special_tokens: Vec<(Box<str>, Box<str>)>,
+    /// A JSON object.
+    default_kwargs: Option<Box<str>>,
     exclude_tools: bool,
     /// Whether system messages of an Anthropic request are moved to the start.
     wants_system_first: bool,
@@ -55,23 +54,21 @@ impl Jinja {
                 })
                 .transpose()
         };
-        let default_kwargs = match profile.default_kwargs.as_deref().map(Json::parse) {
-            None => Vec::new(),
-            Some(Ok((Json::Object(entries), _))) => entries
-                .iter()
-                .map(|(name, value)| (name.as_ref().into(), from_json(value)))
-                .collect(),
-            Some(_) => return Err(ProfileError::DefaultKwargs),
-        };
+        let default_kwargs = profile.default_kwargs.as_deref();
+        if default_kwargs
+            .is_some_and(|kwargs| !matches!(Json::parse(kwargs), Ok((Json::Object(_), _))))
+        {
+            return Err(ProfileError::DefaultKwargs);
+        }
         Ok(Self {
             template: compile(profile.template.as_ref())?,
             tool_template: compile(profile.tool_template.as_ref())?,
             special_tokens: profile
                 .special_tokens
                 .iter()
-                .map(|(name, literal)| (name.as_str().into(), Value::from(literal.as_str())))
+                .map(|(name, literal)| (name.as_str().into(), literal.as_str().into()))
                 .collect(),
-            default_kwargs,
+            default_kwargs: default_kwargs.map(Into::into),
             exclude_tools: profile.exclude_tools_when_tool_choice_none,
             wants_system_first: [&profile.template, &profile.tool_template]
                 .into_iter()
@@ -135,25 +132,29 @@ impl Jinja {
 
     /// Everything the template sees.
     ///
-    /// The engine drops arguments that the template doesn't read; giving it those too makes no difference.
-    fn variables(
-        &self,
-        chat: &Chat<'_>,
-        messages: Value,
-        tools: Option<Value>,
+    /// Arguments that the template doesn't read are dropped, as the engine does: a request may have any number of them.
+    fn context<'a>(
+        &'a self,
+        template: &ChatTemplate,
+        chat: &'a Chat<'a>,
+        defaults: &'a Json<'a>,
+        messages: Datum<'a>,
+        tools: Option<Datum<'a>>,
         now: LocalTime,
-    ) -> Result<Variables, Unscorable> {
-        let mut variables = Variables(Vec::with_capacity(16));
-        variables.0.extend(self.special_tokens.iter().cloned());
-        variables.set("documents", Value::from(()));
-        variables.set("tools", Value::from(()));
-        if chat.takes_default_kwargs {
-            for (name, value) in &self.default_kwargs {
-                variables.set(name, value.clone());
+    ) -> Result<Context<'a>, Unscorable> {
+        let mut context = Context(Vec::with_capacity(16));
+        for (name, literal) in &self.special_tokens {
+            context.set(name, Datum::text(literal));
+        }
+        context.set("documents", Datum::None);
+        context.set("tools", Datum::None);
+        if let (true, Json::Object(defaults)) = (chat.takes_default_kwargs, defaults) {
+            for (name, value) in defaults {
+                context.set(name, Datum::from_json(value));
             }
         }
         if let Some(tools) = tools {
-            variables.set("tools", tools);
+            context.set("tools", tools);
         }
         if let Json::Object(entries) = &chat.kwargs {
             for (name, value) in entries {
@@ -165,13 +166,13 @@ impl Jinja {
                 if tokenizes || REFUSED_KWARGS.contains(&name.as_ref()) {
                     return Err(Unscorable::Invalid);
                 }
-                if !HIDDEN_KWARGS.contains(&name.as_ref()) {
-                    variables.set(name, from_json(value));
+                if template.reads(name) && !HIDDEN_KWARGS.contains(&name.as_ref()) {
+                    context.set(name, Datum::from_json(value));
                 }
             }
         }
         if chat.documents != Json::Null {
-            variables.set("documents", from_json(&chat.documents));
+            context.set("documents", Datum::from_json(&chat.documents));
         }
         if let Some(effort) = chat.reasoning_effort.as_str() {
             let effort = if chat.is_anthropic && effort == "none" {
@@ -179,17 +180,17 @@ impl Jinja {
             } else {
                 effort
             };
-            variables.set("reasoning_effort", Value::from(effort));
+            context.set("reasoning_effort", Datum::text(effort));
             if !chat.kwargs.has("enable_thinking") {
-                variables.set("enable_thinking", Value::from(effort != "none"));
+                context.set("enable_thinking", Datum::Bool(effort != "none"));
             }
         }
-        variables.set(
+        context.set(
             "add_generation_prompt",
-            Value::from(chat.add_generation_prompt),
+            Datum::Bool(chat.add_generation_prompt),
         );
-        variables.set("messages", messages);
-        Ok(variables)
+        context.set("messages", messages);
+        Ok(context)
     }
 
     /// Renders a chat whose messages are prepared in one way; also whether there is media.
@@ -198,23 +199,28 @@ impl Jinja {
         template: &ChatTemplate,
         chat: &Chat<'_>,
         how: Preparation,
-        tools: Option<Value>,
+        tools: Option<Datum<'_>>,
         now: LocalTime,
     ) -> Result<(Vec<u8>, bool), Unscorable> {
+        let merged = self.merged_system(chat);
         let Conversation {
             messages,
             media,
             content_bytes,
-        } = match self.merged_system(chat) {
+        } = match &merged {
             None => messages::prepare(chat.messages.iter(), how)?,
             Some(merged) => {
                 let others = chat.messages.iter().filter(|message| !is_system(message));
-                messages::prepare(core::iter::once(&merged).chain(others), how)?
+                messages::prepare(core::iter::once(merged).chain(others), how)?
             }
         };
+        let defaults = match self.default_kwargs.as_deref().map(Json::parse) {
+            Some(Ok((defaults, _))) => defaults,
+            _ => Json::Null,
+        };
         let capacity = content_bytes + 64 * chat.messages.len() + 1024;
-        let variables = self.variables(chat, messages, tools, now)?;
-        let mut text = template.render(variables, now, capacity)?;
+        let context = self.context(template, chat, &defaults, messages, tools, now)?;
+        let mut text = template.render(&context, now, capacity)?;
         if chat.continue_final_message {
             cut_at_continue_tag(&mut text)?;
         }
@@ -297,4 +303,39 @@ fn cut_at_continue_tag(text: &mut Vec<u8>) -> Result<(), Unscorable> {
         text.truncate(len);
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::text::profile::ModelFiles;
+
+    #[test]
+    fn arguments_that_nobody_reads_are_dropped() {
+        let profile = PromptProfile::from_model_files(&ModelFiles {
+            tokenizer_json: r#"{"added_tokens":[],"pre_tokenizer":{"type":"ByteLevel"},"decoder":{"type":"ByteLevel"},"model":{"type":"BPE","vocab":{},"merges":[]}}"#,
+            tokenizer_config_json: "{}",
+            chat_template: Some(
+                "{% for m in messages %}{% if k7 %}{{ k8 }}{% endif %}{% endfor %}",
+            ),
+        });
+        let jinja = Jinja::compile(&profile.unwrap()).unwrap();
+        let kwargs = (0..1000).map(|i| (format!("k{i}").into(), Json::Bool(true)));
+        let chat = Chat {
+            kwargs: Json::Object(kwargs.collect()),
+            ..Chat::new(Vec::new())
+        };
+        let context = jinja
+            .context(
+                jinja.template.as_ref().unwrap(),
+                &chat,
+                &Json::Null,
+                Datum::None,
+                None,
+                LocalTime::from_unix(0, 0),
+            )
+            .unwrap();
+        let names: Vec<&str> = context.0.iter().map(|(name, _)| *name).collect();
+        assert!(names.len() < 10 && names.contains(&"k7") && names.contains(&"k8"));
+    }
 }

@@ -10,7 +10,7 @@ const BLOCK: usize = 32;
 const PIECE: usize = 16;
 
 /// Index of the first byte at or after `from` that is a quote, a backslash or a control character.
-pub(super) fn next_special(bytes: &[u8], from: usize) -> usize {
+pub(in crate::text) fn next_special(bytes: &[u8], from: usize) -> usize {
     let tail = bytes.get(from..).unwrap_or_default();
     let (blocks, _) = tail.as_chunks::<BLOCK>();
     let plain = blocks.iter().take_while(|block| is_plain(block)).count();

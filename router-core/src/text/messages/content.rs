@@ -2,12 +2,10 @@
 
 use std::borrow::Cow;
 
-use minijinja::Value;
-
 use super::{ContentFormat, FirstMedia, Preparation};
+use crate::text::datum::{Datum, Entry, Text};
 use crate::text::error::Unscorable;
 use crate::text::json::Json;
-use crate::text::value::{dict, from_json};
 
 /// Stands for the first media item; what is rendered from it on is not prompt text.
 pub(in crate::text) const MEDIA_TAG: &str = "PREFIXWAY_MEDIA_STARTS_HERE";
@@ -182,14 +180,10 @@ impl<'a> Content<'a> {
         Ok(())
     }
 
-    pub(super) fn into_value(self) -> Value {
+    pub(super) fn into_datum(self) -> Datum<'a> {
         match self {
-            Self::Text(text) => Value::from(text.as_ref()),
-            Self::Parts(parts) => parts
-                .into_iter()
-                .map(Part::into_value)
-                .collect::<Vec<_>>()
-                .into(),
+            Self::Text(text) => Datum::Text(text.into()),
+            Self::Parts(parts) => Datum::list(parts.into_iter().map(Part::into_datum).collect()),
         }
     }
 }
@@ -258,25 +252,24 @@ impl<'a> Part<'a> {
             .ok_or(Unscorable::Invalid)
     }
 
-    fn into_value(self) -> Value {
-        let entry = |key: &str, value: &str| (Value::from(key), Value::from(value));
+    fn into_datum(self) -> Datum<'a> {
+        let kind = |kind| (Text::Borrowed("type"), Datum::text(kind));
         match self {
-            Self::Text { text, item: None } => {
-                dict([entry("type", "text"), entry("text", &text)].into_iter())
+            Self::Text { text, item } => {
+                let text = (Text::Borrowed("text"), Datum::Text(text.into()));
+                match item {
+                    None => Datum::dict([kind("text"), text]),
+                    Some(item) => with_further_fields(vec![kind("text"), text], item),
+                }
             }
-            Self::Text {
-                text,
-                item: Some(item),
-            } => with_further_fields(vec![entry("type", "text"), entry("text", &text)], item),
-            Self::Media { modality, item } => {
-                with_further_fields(vec![entry("type", modality)], item)
-            }
+            Self::Media { modality, item } => with_further_fields(vec![kind(modality)], item),
             Self::Mark(item) => {
-                with_further_fields(vec![entry("type", "text"), entry("text", MEDIA_TAG)], item)
+                let text = ("text".into(), Datum::text(MEDIA_TAG));
+                with_further_fields(vec![kind("text"), text], item)
             }
-            Self::Embeds => Self::text(EMBEDS_WORD).into_value(),
+            Self::Embeds => Self::text(EMBEDS_WORD).into_datum(),
             Self::ToolReference(name) => {
-                dict([entry("type", "tool_reference"), entry("name", name)].into_iter())
+                Datum::dict([kind("tool_reference"), ("name".into(), Datum::text(name))])
             }
         }
     }
@@ -287,15 +280,15 @@ fn has(item: &Json<'_>, key: &str) -> bool {
 }
 
 /// Adds the fields of `item` that no kind of part has, in order.
-fn with_further_fields(mut entries: Vec<(Value, Value)>, item: &Json<'_>) -> Value {
+fn with_further_fields<'a>(mut entries: Vec<Entry<'a>>, item: &'a Json<'a>) -> Datum<'a> {
     if let Json::Object(fields) = item {
         let further = fields
             .iter()
             .filter(|(key, _)| !KNOWN_FIELDS.contains(&key.as_ref()))
-            .map(|(key, value)| (Value::from(key.as_ref()), from_json(value)));
+            .map(|(key, value)| (Text::Borrowed(key), Datum::from_json(value)));
         entries.extend(further);
     }
-    dict(entries.into_iter())
+    Datum::dict(entries)
 }
 
 /// Fields by which a part without a type is known, in the order in which they are looked for.

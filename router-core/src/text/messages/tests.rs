@@ -1,16 +1,15 @@
 use super::*;
-use crate::text::tojson::{Style, dumps};
+use crate::text::tojson::{Style, write_datum};
 
 /// Prepares messages and dumps them as JSON.
 fn dump(messages: &str, how: Preparation) -> String {
     let (Json::Array(messages), _) = Json::parse(messages).unwrap() else {
         panic!("not a list")
     };
-    dumps(
-        &prepare(messages.iter(), how).unwrap().messages,
-        &Style::default(),
-    )
-    .unwrap()
+    let prepared = prepare(messages.iter(), how).unwrap().messages;
+    let mut out = String::new();
+    write_datum(&mut out, &prepared, &Style::default()).unwrap();
+    out
 }
 
 const STRING: Preparation = Preparation {

@@ -1,16 +1,17 @@
 //! Tool calls of an assistant message.
 
-use minijinja::Value;
-
+use crate::text::datum::{Datum, Entry, Text};
 use crate::text::error::Unscorable;
 use crate::text::json::Json;
-use crate::text::value::{dict, from_json};
 
 /// Reads `tool_calls`; the arguments become objects.
 ///
 /// Validation puts the keys `id`, `function` (with `arguments` and `name`) and `type` first, in this order; whatever else the client
 /// wrote follows. Without it the order stays.
-pub(super) fn read(calls: &Json<'_>, is_validated: bool) -> Result<Vec<Value>, Unscorable> {
+pub(super) fn read<'a>(
+    calls: &'a Json<'a>,
+    is_validated: bool,
+) -> Result<Vec<Datum<'a>>, Unscorable> {
     let Json::Array(calls) = calls else {
         return Err(Unscorable::Invalid);
     };
@@ -20,7 +21,7 @@ pub(super) fn read(calls: &Json<'_>, is_validated: bool) -> Result<Vec<Value>, U
         .collect()
 }
 
-fn read_one(call: &Json<'_>, is_validated: bool) -> Result<Value, Unscorable> {
+fn read_one<'a>(call: &'a Json<'a>, is_validated: bool) -> Result<Datum<'a>, Unscorable> {
     let function = call
         .get("function")
         .filter(|f| matches!(f, Json::Object(_)))
@@ -33,59 +34,56 @@ fn read_one(call: &Json<'_>, is_validated: bool) -> Result<Value, Unscorable> {
     }
     let function = read_function(function, is_validated)?;
     if !is_validated {
-        return Ok(with_value(call, "function", &function));
+        return Ok(with_value(call, "function", function));
     }
     let mut entries = Vec::with_capacity(3);
     if let Some(id) = call.get("id") {
-        entries.push((Value::from("id"), from_json(id)));
+        entries.push(("id".into(), Datum::from_json(id)));
     }
-    entries.push((Value::from("function"), function));
-    entries.push((Value::from("type"), Value::from("function")));
+    entries.push(("function".into(), function));
+    entries.push(("type".into(), Datum::text("function")));
     entries.extend(further_fields(call, &["id", "function", "type"]));
-    Ok(dict(entries.into_iter()))
+    Ok(Datum::dict(entries))
 }
 
-fn read_function(function: &Json<'_>, is_validated: bool) -> Result<Value, Unscorable> {
+fn read_function<'a>(function: &'a Json<'a>, is_validated: bool) -> Result<Datum<'a>, Unscorable> {
     let arguments = arguments(function.get("arguments"))?;
     if !is_validated {
-        return Ok(with_value(function, "arguments", &arguments));
+        return Ok(with_value(function, "arguments", arguments));
     }
     let mut entries = Vec::with_capacity(2);
-    entries.push((Value::from("arguments"), arguments));
+    entries.push(("arguments".into(), arguments));
     if let Some(name) = function.get("name") {
-        entries.push((Value::from("name"), from_json(name)));
+        entries.push(("name".into(), Datum::from_json(name)));
     }
     entries.extend(further_fields(function, &["arguments", "name"]));
-    Ok(dict(entries.into_iter()))
+    Ok(Datum::dict(entries))
 }
 
 /// An object with another value under `key`, at the end if it is new.
-fn with_value(object: &Json<'_>, key: &str, value: &Value) -> Value {
+fn with_value<'a>(object: &'a Json<'a>, key: &'static str, value: Datum<'a>) -> Datum<'a> {
     let Json::Object(fields) = object else {
-        return Value::UNDEFINED;
+        return Datum::Undefined;
     };
-    let mut entries: Vec<_> = fields
+    let mut entries: Vec<Entry<'a>> = fields
         .iter()
         .map(|(name, old)| {
             let value = if name == key {
                 value.clone()
             } else {
-                from_json(old)
+                Datum::from_json(old)
             };
-            (Value::from(name.as_ref()), value)
+            (Text::Borrowed(name), value)
         })
         .collect();
     if !object.has(key) {
-        entries.push((Value::from(key), value.clone()));
+        entries.push((key.into(), value));
     }
-    dict(entries.into_iter())
+    Datum::dict(entries)
 }
 
 /// Fields of an object other than `known`, in order.
-fn further_fields<'a>(
-    object: &'a Json<'_>,
-    known: &'a [&str],
-) -> impl Iterator<Item = (Value, Value)> + 'a {
+fn further_fields<'a>(object: &'a Json<'a>, known: &'a [&str]) -> impl Iterator<Item = Entry<'a>> {
     let fields = match object {
         Json::Object(fields) => fields.as_slice(),
         _ => &[],
@@ -93,20 +91,20 @@ fn further_fields<'a>(
     fields
         .iter()
         .filter(|(key, _)| !known.contains(&key.as_ref()))
-        .map(|(key, value)| (Value::from(key.as_ref()), from_json(value)))
+        .map(|(key, value)| (Text::Borrowed(key), Datum::from_json(value)))
 }
 
 /// Arguments as an object; whatever is none becomes an empty one.
-fn arguments(arguments: Option<&Json<'_>>) -> Result<Value, Unscorable> {
+fn arguments<'a>(arguments: Option<&'a Json<'a>>) -> Result<Datum<'a>, Unscorable> {
     match arguments {
-        Some(object @ Json::Object(_)) => Ok(from_json(object)),
+        Some(object @ Json::Object(_)) => Ok(Datum::from_json(object)),
         Some(Json::String(text)) => {
             let Ok((object @ Json::Object(_), flaws)) = Json::parse(text) else {
-                return Ok(dict(core::iter::empty()));
+                return Ok(Datum::dict([]));
             };
             flaws.check()?;
-            Ok(from_json(&object))
+            Ok(Datum::from_owned(object))
         }
-        _ => Ok(dict(core::iter::empty())),
+        _ => Ok(Datum::dict([])),
     }
 }

@@ -57,9 +57,28 @@ pub(super) fn call_list(list: &Value, method: &str, args: &Args<'_>) -> Result<V
         }
         "index" => {
             let wanted = args.required(0, "value")?;
-            list.try_iter()?
-                .position(|item| item == wanted)
-                .map(Value::from)
+            let items: Vec<Value> = list.try_iter()?.collect();
+            let place = |index: usize, absent: usize| {
+                let Some(bound) = args.positional.get(index) else {
+                    return Ok(absent);
+                };
+                let bound = i64::try_from(bound.clone())?;
+                let length = i64::try_from(items.len()).unwrap_or(i64::MAX);
+                let from_start = if bound < 0 {
+                    bound.saturating_add(length)
+                } else {
+                    bound
+                };
+                Ok::<_, Error>(usize::try_from(from_start.max(0)).unwrap_or(usize::MAX))
+            };
+            let (start, stop) = (place(1, 0)?, place(2, usize::MAX)?);
+            items
+                .iter()
+                .enumerate()
+                .take(stop)
+                .skip(start)
+                .find(|(_, item)| **item == wanted)
+                .map(|(at, _)| Value::from(at))
                 .ok_or_else(|| Error::new(ErrorKind::InvalidOperation, "value is not in list"))
         }
         "copy" => Ok(list.clone()),

@@ -42,6 +42,11 @@ pub(super) fn add(environment: &mut Environment<'static>) {
         environment.add_filter(
             name,
             move |state: &mut State<'_, '_>, args: Rest<Value>, keywords: Kwargs| {
+                let keywords = if name == "map" {
+                    without_no_default(keywords)?
+                } else {
+                    keywords
+                };
                 let list = apply(state, list, args, keywords)?;
                 let items: Vec<Value> = list.try_iter()?.collect();
                 Ok::<_, Error>(Value::from_object(Generator::new(items)))
@@ -77,6 +82,20 @@ fn apply(
         args.push(keywords.into());
     }
     state.apply_filter(name, &args)
+}
+
+/// The arguments of `map`, to which a default of `none` is none.
+fn without_no_default(keywords: Kwargs) -> Result<Kwargs, Error> {
+    if !keywords
+        .peek::<Value>("default")
+        .is_ok_and(|value| value.is_none())
+    {
+        return Ok(keywords);
+    }
+    let others = keywords.args().filter(|name| *name != "default");
+    others
+        .map(|name| Ok((name.to_owned(), keywords.peek::<Value>(name)?)))
+        .collect()
 }
 
 /// `str(value)`; an undefined value is empty.

@@ -13,6 +13,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("__iterable", iterable);
     environment.add_filter("__add", add_values);
     environment.add_filter("__slice", slice);
+    environment.add_filter("__index", index);
 }
 
 fn invalid(detail: &'static str) -> Error {
@@ -91,6 +92,14 @@ fn slice(
         ValueKind::None => Ok(Value::UNDEFINED),
         _ => Err(invalid("value can't be sliced")),
     }
+}
+
+/// `key` as the index of a list; a float is none, and lists have no undefined items either.
+fn index(key: &Value) -> Value {
+    if key.kind() == ValueKind::Number && !key.is_integer() {
+        return Value::UNDEFINED;
+    }
+    key.clone()
 }
 
 /// Bounds of a slice, as written.

@@ -76,6 +76,17 @@ pub(super) fn rewrite<'a>(template: &'a Stmt<'a>, facts: &Facts<'a>) -> String {
     writer.out
 }
 
+/// The names that a template reads somewhere.
+pub(super) fn names<'a>(template: &'a Stmt<'a>) -> HashSet<Box<str>> {
+    let mut names = HashSet::new();
+    if let Stmt::Template(node) = template {
+        for stmt in &node.children {
+            scopes::names_of_stmt(stmt, &mut names);
+        }
+    }
+    names.into_iter().map(Box::from).collect()
+}
+
 struct Writer<'a> {
     out: String,
     expressions: Expressions<'a>,
@@ -370,7 +381,7 @@ fn attribute(target: &Expr<'_>) -> String {
 }
 
 /// Whether statements of a loop's body leave a round before its end.
-fn may_end_early(body: &[Stmt<'_>]) -> bool {
+pub(super) fn may_end_early(body: &[Stmt<'_>]) -> bool {
     body.iter().any(|stmt| match stmt {
         Stmt::Continue(_) | Stmt::Break(_) => true,
         Stmt::IfCond(node) => may_end_early(&node.true_body) || may_end_early(&node.false_body),

@@ -1,8 +1,8 @@
 mod scopes;
 
 use super::*;
+use crate::text::datum::Datum;
 use crate::text::json::Json;
-use crate::text::value::from_json;
 
 fn render_with(source: &str, json: &str) -> Result<String, Unscorable> {
     let template = ChatTemplate::compile(source, None).unwrap();
@@ -11,12 +11,25 @@ fn render_with(source: &str, json: &str) -> Result<String, Unscorable> {
     };
     let variables = entries
         .iter()
-        .map(|(name, value)| (name.as_ref().into(), from_json(value)))
+        .map(|(name, value)| (name.as_ref(), Datum::from_json(value)))
         .collect();
     let now = LocalTime::from_date(2024, 7, 26);
-    template
-        .render(Variables(variables), now, 0)
-        .map(|bytes| String::from_utf8(bytes).unwrap())
+    render_twice(&template, &Context(variables), now).map(|bytes| String::from_utf8(bytes).unwrap())
+}
+
+/// Renders a template, and makes sure that its plan gives what the template engine gives.
+pub(super) fn render_twice(
+    template: &ChatTemplate,
+    context: &Context<'_>,
+    now: LocalTime,
+) -> Result<Vec<u8>, Unscorable> {
+    let plan = template.plan.as_ref();
+    let engine = template.render_by_engine(context, now, 0);
+    if let Some(planned) = plan.and_then(|plan| plan.run(context, now, 0)) {
+        assert_eq!(Ok(planned.into_bytes()), engine);
+    }
+    assert_eq!(template.render(context, now, 0), engine);
+    engine
 }
 
 fn render(source: &str) -> String {
@@ -99,6 +112,24 @@ fn rendering_agrees_with_jinja2() {
             "a1b",
         ),
         ("{{ strftime_now('%d %b %Y') }}", "26 Jul 2024"),
+        // A negative constant is part of the Python code, where the power comes first.
+        (
+            "{{ -2 ** d.b }} {{ (1 - 3) ** (d.b + 1) }} {{ -2 ** 2 }} {{ (-d.b) ** 2 }} {{ ('ab' | length - 4) ** (d.b + 1) }} {{ (-2 | abs) ** d.b }} {{ -2 ** d.b ** 2 }}",
+            "-2 -4 4 1 -4 2 4",
+        ),
+        (
+            "{{ [1, 2, 1, 2].index(1, 1) }}{{ [1, 2, 1, 2].index(2, -3, -1) }}{{ (1, 2).index(2) }}",
+            "211",
+        ),
+        // A float is no index, even a whole one.
+        (
+            "{{ m[1.0] }}|{{ 'abc'[d.b / 1] }}|{{ m[d.b - 1.0] }}|{{ 'abc'[d.b // 1] }}|{{ 'abc'[2 ** d.b] }}",
+            "|||b|c",
+        ),
+        (
+            "{{ [{}, {'o': 1}] | map(attribute='o', default=none) | list }}{{ [{}] | map(attribute='o', default=2) | list }}",
+            "[Undefined, 1][2]",
+        ),
         (
             "{{ \"a\\tb\\x41\\u00e9\\d\" }}{{ 'it\\'s' }}",
             "a\tbAé\\dit's",

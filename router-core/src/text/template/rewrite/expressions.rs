@@ -8,6 +8,7 @@ use minijinja::machinery::ast::{
 use minijinja::value::ValueKind;
 
 use super::super::source::quote;
+use super::super::walk;
 use super::constants;
 use super::macros::Macros;
 use crate::text::python;
@@ -82,7 +83,10 @@ impl Expressions<'_> {
             }
             Expr::GetAttr(node) => return format!("{}.{}", self.base(&node.expr), node.name),
             Expr::GetItem(node) => {
-                let key = self.expr(&node.subscript_expr);
+                let mut key = self.expr(&node.subscript_expr);
+                if may_be_float(&node.subscript_expr) {
+                    key = format!("{}|__index", self.filtered(&node.subscript_expr));
+                }
                 return format!("{}[{key}]", self.base(&node.expr));
             }
             Expr::Call(node) => return self.call(node),
@@ -167,6 +171,13 @@ impl Expressions<'_> {
             BinOpKind::Rem if is_string(&node.left) => {
                 let (format, values) = (self.filtered(&node.left), self.expr(&node.right));
                 return format!("({format}|__percent({values}))");
+            }
+            // Jinja2 computes what is constant and writes it into its Python code, where a power binds closer than a sign.
+            BinOpKind::Pow if may_be_negative(&node.left) && !is_constant(&node.right) => {
+                let (base, exponent) = (self.expr(&node.left), self.expr(&node.right));
+                return format!(
+                    "((-((-({base})) ** {exponent})) if (({base}) < 0) else (({base}) ** {exponent}))"
+                );
             }
             BinOpKind::Add if self.marks => {
                 let (left, right) = (self.filtered(&node.left), self.expr(&node.right));
@@ -265,6 +276,42 @@ fn is_string(node: &Expr<'_>) -> bool {
             BinOpKind::Rem => is_string(&inner.left),
             _ => false,
         },
+        _ => false,
+    }
+}
+
+/// Whether Jinja2 computes an expression when it compiles the template.
+fn is_constant(node: &Expr<'_>) -> bool {
+    let mut constant = true;
+    walk::each_expr(node, &mut |node| {
+        constant &= !matches!(node, Expr::Var(_) | Expr::Call(_));
+    });
+    constant
+}
+
+/// Whether an expression may be a negative constant.
+fn may_be_negative(node: &Expr<'_>) -> bool {
+    !matches!(node, Expr::Const(_)) && is_constant(node)
+}
+
+/// Whether an expression may give a float by what it computes; it is no index of a list then, even if it is whole.
+fn may_be_float(node: &Expr<'_>) -> bool {
+    match node {
+        Expr::Const(node) => node.value.kind() == ValueKind::Number && !node.value.is_integer(),
+        Expr::UnaryOp(node) => may_be_float(&node.expr),
+        Expr::BinOp(node) => match node.op {
+            BinOpKind::Div | BinOpKind::Pow => true,
+            BinOpKind::Add
+            | BinOpKind::Sub
+            | BinOpKind::Mul
+            | BinOpKind::FloorDiv
+            | BinOpKind::Rem => may_be_float(&node.left) || may_be_float(&node.right),
+            _ => false,
+        },
+        Expr::IfExpr(node) => {
+            may_be_float(&node.true_expr) || node.false_expr.as_ref().is_some_and(may_be_float)
+        }
+        Expr::Filter(node) => matches!(node.name, "float" | "round"),
         _ => false,
     }
 }

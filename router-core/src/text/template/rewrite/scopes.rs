@@ -267,7 +267,7 @@ fn names_of_call<'a>(call: &'a Call<'a>, found: &mut HashSet<&'a str>) {
 }
 
 /// The names that a statement reads, with all that is inside it.
-fn names_of_stmt<'a>(stmt: &'a Stmt<'a>, found: &mut HashSet<&'a str>) {
+pub(super) fn names_of_stmt<'a>(stmt: &'a Stmt<'a>, found: &mut HashSet<&'a str>) {
     let mut bodies: Vec<&'a [Stmt<'a>]> = Vec::new();
     match stmt {
         Stmt::EmitExpr(node) => names(&node.expr, found),
