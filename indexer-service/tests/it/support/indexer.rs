@@ -141,7 +141,7 @@ impl Chain {
             return 0;
         };
         let chunks = u32::try_from(self.ends[last] / CHUNK_BYTES).unwrap();
-        let rung = rungs(chunks).last().unwrap_or(0) as usize;
+        let rung = rungs(Space::Text, chunks).last().unwrap_or(0) as usize;
         let credited = self.ends[..blocks]
             .iter()
             .filter(|&&end| end <= rung * CHUNK_BYTES + CHUNK_BYTES / 2)
@@ -324,7 +324,11 @@ impl Gateway {
             adapter: "",
             salt: "",
         };
-        let hashes = PromptHashes::new(scope.hash(seed), text, seed, usize::MAX);
+        let hash = match space {
+            Space::Text => PromptHashes::new,
+            Space::Token => PromptHashes::of_token_ids,
+        };
+        let hashes = hash(scope.hash(seed), text, seed, usize::MAX);
         let endpoints = Endpoints::from_message(&self.endpoints);
         let Snapshot { table, sets, .. } = self.replica.snapshot();
         matched(table, sets, &endpoints, &(), &hashes.rungs)
