@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::{Host, StreamToken};
 use prefixway_core::endpoint::HolderId;
-use prefixway_core::hash::{Scope, Seed};
+use prefixway_core::hash::{Scope, Seed, Space};
 use prefixway_core::index::{Changes, RungChange};
 use prefixway_core::proto::{
     Ack, Down, Endpoint, EndpointLoad, Endpoints, Holder, Load, ModelProfile, Outcome, Policy,
@@ -197,7 +197,11 @@ impl Indexer {
             adapter: adapter.unwrap_or_default(),
             salt: request.cache_salt.as_deref().unwrap_or_default(),
         };
-        PromptHashes::new(scope.hash(self.seed), &prompt.text, self.seed, usize::MAX)
+        let hash = match prompt.space {
+            Space::Text => PromptHashes::new,
+            Space::Token => PromptHashes::of_token_ids,
+        };
+        hash(scope.hash(self.seed), &prompt.text, self.seed, usize::MAX)
     }
 
     /// Lets endpoints (by place) hold the whole prompt of a chat body, from now on.
