@@ -75,7 +75,11 @@ impl Prompters {
                 salt: request.cache_salt.as_deref().unwrap_or_default(),
             };
             let scope = scope.hash(hashing.seed);
-            hashes.push(PromptHashes::new(scope, &prompt.text, hashing.seed, left));
+            let hash = match prompt.space {
+                Space::Text => PromptHashes::new,
+                Space::Token => PromptHashes::of_token_ids,
+            };
+            hashes.push(hash(scope, &prompt.text, hashing.seed, left));
             left = left.saturating_sub(prompt.text.len());
         }
         if rest.bytes > 0 {

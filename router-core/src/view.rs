@@ -18,7 +18,7 @@ pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason};
 
 use crate::{
-    hash::Seed,
+    hash::{Seed, Space},
     load::{Ledger, LoadView, RequestId, Speculation, speculation::Origin},
     proto,
     shared::{
@@ -246,6 +246,7 @@ impl RoutingView {
             prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
             predicted_cached_tokens,
             estimated_prompt_tokens: decision.prompt_tokens,
+            token_ids: PromptHashes::space(rungs) == Space::Token,
         };
         let message = self
             .registry

@@ -109,6 +109,11 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         show(scrape.interval),
         show(scrape.idle_interval)
     )?;
+    writeln!(
+        out,
+        "A cached token takes {} us from host memory to the accelerator, and {} us from storage.",
+        policy.cpu_fetch_us_per_token, policy.disk_fetch_us_per_token
+    )?;
     match index.approximate_tokens {
         0 => writeln!(
             out,

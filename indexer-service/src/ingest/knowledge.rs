@@ -29,7 +29,9 @@ const GONE_AFTER: Duration = Duration::from_mins(5);
 const ANOTHER_START_S: f64 = 1.0;
 
 /// What is known of an endpoint's cache.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+///
+/// Best first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Knowledge {
     /// All of it, from events.
@@ -197,7 +199,10 @@ impl Ingest {
             let [holder, ..] = endpoint.holders;
             if self.index.approximate_stats(holder).is_some() {
                 let endpoint = &endpoint.label.endpoint;
-                tracing::info!(endpoint, "engine has started anew: decisions are forgotten");
+                tracing::info!(
+                    endpoint,
+                    "what the engine held is gone: decisions are forgotten"
+                );
                 self.index.forget_decisions(holder);
             }
         }
@@ -205,11 +210,12 @@ impl Ingest {
 }
 
 fn log(endpoint: &str, before: Knowledge, now: Knowledge) {
+    let is_worse = now > before;
     let (before, knowledge) = (before.as_str(), now.as_str());
-    if now.is_by_events() {
-        tracing::info!(endpoint, before, knowledge, "knowledge of a cache changed");
-    } else {
+    if is_worse {
         tracing::warn!(endpoint, before, knowledge, "knowledge of a cache changed");
+    } else {
+        tracing::info!(endpoint, before, knowledge, "knowledge of a cache changed");
     }
 }
 

@@ -59,8 +59,6 @@ pub struct ModelView {
     pub adapter: Option<String>,
     /// Bytes of its tokens, where they spell its prompts.
     pub vocabulary: Option<TokenBytes>,
-    /// Whether prefixes are known by token ids.
-    pub has_token_space: bool,
     /// The deployment's seed.
     pub seed: Seed,
     /// Engines' local time minus UTC.
@@ -254,7 +252,6 @@ impl Ingest {
             profile: Arc::new(profile),
             adapter,
             vocabulary: model.spelling_vocabulary().cloned(),
-            has_token_space: false,
             seed: self.seed,
             max_prompt_bytes: self.config.policy.max_prompt_bytes as usize,
         })

@@ -209,6 +209,7 @@ async fn a_decision_is_credited_at_once_and_taken_back_when_it_fails() {
         prompt_bytes: chain.text.len() as u64,
         predicted_cached_tokens: 0,
         estimated_prompt_tokens: 256,
+        token_ids: false,
     }))
     .await;
     let tokens = two

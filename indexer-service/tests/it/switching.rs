@@ -31,8 +31,8 @@ async fn route(gateway: &mut Gateway, chain: &Chain, request: u64) {
             endpoint: 0,
             rungs: rungs.into(),
             prompt_bytes: chain.text.len() as u64,
-            predicted_cached_tokens: 0,
             estimated_prompt_tokens: u32::try_from(chain.tokens.len()).unwrap(),
+            ..proto::Routed::default()
         }))
         .await;
 }
@@ -122,5 +122,46 @@ async fn without_events_and_without_a_size_nothing_is_known() {
         (&index["rungs"], &index["speculations"]),
         (&0.into(), &0.into())
     );
+    running.shut_down().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_went_elsewhere_or_failed_leaves_no_credit() {
+    let publishers = [Publisher::bind_anywhere(), Publisher::bind_anywhere()];
+    let mut settings = settings(&[&publishers[0], &publishers[1]]);
+    for publisher in &publishers {
+        settings = settings.replace(&publisher.events, "tcp://127.0.0.1:1");
+    }
+    let settings = settings.replacen("127.0.0.1:1'", "127.0.0.1:2'", 1);
+    let running = start(&settings).await;
+    known(&running, "approximate").await;
+    let mut gateway = Gateway::connect(running.grpc(), "a").await;
+    gateway
+        .until("a base", |gateway| (gateway.bases == 1).then_some(()))
+        .await;
+    let chain = Chain::new(1, 10);
+    for (request, endpoint, failed, stays) in [
+        (1, 1, false, false),
+        (2, 0, true, false),
+        (3, 0, false, true),
+        // It was there before.
+        (4, 0, true, true),
+    ] {
+        route(&mut gateway, &chain, request).await;
+        credited(&mut gateway, &chain, true).await;
+        let outcome = proto::Outcome {
+            request,
+            endpoint,
+            failed,
+            ..proto::Outcome::default()
+        };
+        let seq = gateway.send(up::Kind::Outcome(outcome)).await;
+        let taken = |gateway: &Gateway| (gateway.acked >= seq).then_some(());
+        gateway.until("the outcome taken", taken).await;
+        let page = get_json(running.http(), "/api/v1/endpoints").await;
+        let rungs = page["endpoints"][0]["decisions"]["rungs"].as_u64().unwrap();
+        assert_eq!(rungs > 0, stays, "request {request}");
+        credited(&mut gateway, &chain, stays).await;
+    }
     running.shut_down().await.unwrap();
 }

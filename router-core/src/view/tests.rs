@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+mod tiers;
+
 use super::*;
 use crate::{
     admission::Lookup,

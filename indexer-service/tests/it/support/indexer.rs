@@ -141,7 +141,7 @@ impl Chain {
             return 0;
         };
         let chunks = u32::try_from(self.ends[last] / CHUNK_BYTES).unwrap();
-        let rung = rungs(chunks).last().unwrap_or(0) as usize;
+        let rung = rungs(Space::Text, chunks).last().unwrap_or(0) as usize;
         let credited = self.ends[..blocks]
             .iter()
             .filter(|&&end| end <= rung * CHUNK_BYTES + CHUNK_BYTES / 2)
