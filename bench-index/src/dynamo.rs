@@ -86,6 +86,7 @@ pub fn store_and_remove(history: &History) -> Sample {
         store,
         remove,
         bytes,
+        rungs: 0,
     }
 }
 

@@ -5,11 +5,15 @@
 //! rounds counts, because the machine may be shared. All indexes are compared in token space; what lifting to text costs beside that is
 //! stated on its own, since the others lift nothing.
 //!
-//! Rows go to `target/bench/index.json`: `[{name, value, unit, peer, peer_value, ratio}]`; a ratio below 1 is in our favour.
+//! Rows go to `target/bench/index.json`: `[{name, value, unit, peer, peer_value, ratio}]`; a ratio below 1 is in our favour. Beside store and
+//! removal stands their floor: what the machine asks for the cache lines that they touch and the hashes, measured in the same run.
+//!
+//! `BENCH_PAIRS`, `BENCH_ENDPOINTS` (lists), `BENCH_ROUNDS`, `BENCH_PEERS=0` and `BENCH_OUT` narrow it; what it is at is told on standard error.
 
 mod allocator;
 mod clock;
 mod dynamo;
+mod floor;
 mod generator;
 mod kv_index;
 mod ours;
@@ -30,6 +34,8 @@ pub struct Sample {
     pub store: Duration,
     pub remove: Duration,
     pub bytes: usize,
+    /// Rungs after the stores.
+    pub rungs: usize,
 }
 
 /// Least of each.
@@ -38,6 +44,7 @@ fn least(samples: &[Sample]) -> Option<Sample> {
         store: a.store.min(b.store),
         remove: a.remove.min(b.remove),
         bytes: a.bytes.min(b.bytes),
+        rungs: a.rungs.min(b.rungs),
     })
 }
 
@@ -120,6 +127,7 @@ fn profile(part: &str) {
 
 fn measure(pairs: usize, sources: u32, options: &Options, report: &mut Report) {
     let label = format!("{}M pairs, {sources} endpoints", pairs / 1_000_000);
+    eprintln!("{label}");
     for blocks in [16, 64, 1] {
         let history = History::generate(&Shape {
             sources,
@@ -131,7 +139,8 @@ fn measure(pairs: usize, sources: u32, options: &Options, report: &mut Report) {
             store_and_remove(&history, options, report, &label);
         }
         let (mut own, mut dynamo, mut kv) = (Vec::new(), Vec::new(), Vec::new());
-        for _ in 0..options.rounds {
+        for round in 0..options.rounds {
+            eprintln!("  {blocks}-block events from bytes, round {}", round + 1);
             own.push(ours::ingest(&history, ours::Space::Token));
             if options.peers {
                 dynamo.push(dynamo::ingest(&history));
@@ -192,7 +201,8 @@ fn measure(pairs: usize, sources: u32, options: &Options, report: &mut Report) {
 fn store_and_remove(history: &History, options: &Options, report: &mut Report, label: &str) {
     let (mut own, mut text, mut both, mut dynamo, mut kv) =
         (Vec::new(), Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..options.rounds {
+    for round in 0..options.rounds {
+        eprintln!("  stores and removals, round {}", round + 1);
         own.push(ours::store_and_remove(history, ours::Space::Token));
         if options.peers {
             dynamo.push(dynamo::store_and_remove(history));
@@ -214,17 +224,34 @@ fn store_and_remove(history: &History, options: &Options, report: &mut Report, l
     let remove = |sample: Sample| pair(sample.remove, history.removed);
     let bytes = |sample: Sample| sample.bytes as f64 / history.pairs as f64;
     if let (Some(own), Some(text), Some(both)) = (own, text, both) {
+        let prices = floor::measure(own.bytes, options.rounds);
+        for (name, price) in [
+            ("a random line that waits for the one before", prices.chase),
+            ("a random line that waits for none", prices.line),
+            ("a chunk's hash", prices.hash),
+        ] {
+            report.row(&format!("{name}, {label}"), price, "ns", &[]);
+        }
+        for (name, sample) in [("token rungs", own), ("text rungs", text)] {
+            let rungs = sample.rungs as f64 / history.pairs as f64;
+            report.row(&format!("{name}, {label}"), rungs, "per pair", &[]);
+        }
+        let rungs_per_pair = own.rungs as f64 / history.pairs as f64;
+        let beside_floor = |of: &dyn Fn(Sample) -> f64, floor: f64| {
+            let [dynamo, kv] = peers(of);
+            [dynamo, kv, ("floor", Some(floor))]
+        };
         report.row(
             &format!("store, 16-block events, {label}"),
             store(own),
             "ns/pair",
-            &peers(&store),
+            &beside_floor(&store, prices.store(rungs_per_pair)),
         );
         report.row(
             &format!("removal, one hash an event, {label}"),
             remove(own),
             "ns/pair",
-            &peers(&remove),
+            &beside_floor(&remove, prices.removal(rungs_per_pair)),
         );
         report.row(
             &format!("memory, {label}"),

@@ -117,7 +117,8 @@ pub fn store_and_remove(history: &History, space: Space) -> Sample {
     let store = store_all(&mut index, history);
     drop(index.take_changes());
     let bytes = live_bytes() - before;
-    assert_eq!(index.stats().blocks, history.pairs);
+    let stats = index.stats();
+    assert_eq!(stats.blocks, history.pairs);
     let hashes: Vec<EngineHash> = history
         .removals
         .iter()
@@ -144,6 +145,7 @@ pub fn store_and_remove(history: &History, space: Space) -> Sample {
         store,
         remove,
         bytes,
+        rungs: stats.rungs,
     }
 }
 
@@ -254,9 +256,11 @@ pub fn lookups(history: &History, rounds: usize) -> Vec<(usize, f64)> {
                         .prompt(&mut random, blocks)
                         .iter()
                         .flat_map(|block| block.tokens())
+                        // A block that ends with the prompt is no hit.
+                        .chain([0])
                         .flat_map(u32::to_le_bytes)
                         .collect();
-                    PromptHashes::new(scope, &ids, SEED, usize::MAX)
+                    PromptHashes::of_token_ids(scope, &ids, SEED, usize::MAX)
                 })
                 .collect();
             let look_up = |hashes: &PromptHashes| {

@@ -115,6 +115,10 @@ metrics! {
     index_age: Gauge "prefixway_index_age_seconds",
     /// Entries in the table of this proxy.
     index_rungs: Gauge "prefixway_index_rungs",
+    /// Indexers whose knowledge of prefixes is in use: current, and hashed with the deployment's seed.
+    usable_shards: Gauge "prefixway_usable_shards",
+    /// Indexers whose knowledge of prefixes is refused since they hash with another seed.
+    refused_shards: Gauge "prefixway_refused_shards",
     /// VMs (workers and the main thread) that have a copy of the indexer's state; a VM that traps stays counted.
     ready_vms: Gauge "prefixway_ready_vms",
     /// Times a VM became the leader.

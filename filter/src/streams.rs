@@ -67,6 +67,11 @@ impl Streams {
         }
     }
 
+    /// The Envoy cluster of a shard.
+    pub(crate) fn cluster(&self, shard: usize) -> Option<&str> {
+        self.clusters.get(shard).map(String::as_str)
+    }
+
     /// The shard of a stream.
     pub(crate) fn shard_of(&self, token: u32) -> Option<usize> {
         self.open

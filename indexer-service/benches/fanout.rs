@@ -1,7 +1,8 @@
 //! Time from an engine's publish to a gateway's table: 64 engines on real libzmq, 20 batches a second each, 4 gateways.
 //!
-//! Prints percentiles over all batches of the run.
-//! `cargo bench -p prefixway --bench fanout -- [ENGINES] [BATCHES_PER_S] [SECONDS]`
+//! In the middle of the run one more engine appears, which has so many batches to replay. Prints percentiles over all batches that were
+//! published while nothing else happened, and over those published during the replay.
+//! `cargo bench -p prefixway --bench fanout -- [ENGINES] [BATCHES_PER_S] [SECONDS] [REPLAYED_BATCHES]`
 
 #![expect(
     clippy::unwrap_used,
@@ -34,7 +35,13 @@ const BLOCKS: u32 = 8;
 const BLOCK_TOKENS: u32 = 16;
 const SEED: Seed = Seed(0x5eed);
 
+/// Number of the first batch to replay; live ones are below.
+const FIRST_REPLAYED: u32 = 50_000_000;
+
 type Published = Arc<Mutex<HashMap<u64, Instant>>>;
+
+/// When a batch was published, and its delay.
+type Delay = (Instant, Duration);
 
 fn main() {
     let mut arguments = std::env::args()
@@ -47,10 +54,11 @@ fn main() {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(run(engines, rate, seconds));
+    let replayed = arguments.next().unwrap_or(10_000);
+    runtime.block_on(run(engines, rate, seconds, replayed));
 }
 
-async fn run(engines: u32, rate: u32, seconds: u32) {
+async fn run(engines: u32, rate: u32, seconds: u32, replayed: u32) {
     let context = zmq::Context::new();
     let sockets: Vec<zmq::Socket> = (0..engines)
         .map(|_| {
@@ -59,8 +67,13 @@ async fn run(engines: u32, rate: u32, seconds: u32) {
             socket
         })
         .collect();
-    let config = config(&sockets);
+    let late = LateEngine::new();
+    let config = config(&sockets, &late);
     let profile = Profile::load(&config.models[0]).unwrap();
+    let batches_of_late: Vec<Vec<u8>> = (0..replayed)
+        .map(|batch| payload(FIRST_REPLAYED + batch, &profile).0)
+        .collect();
+    let (_, last_rung) = payload(FIRST_REPLAYED + replayed.saturating_sub(1), &profile);
     let running = prefixway::serve::start(config).await.unwrap();
     let published = Published::default();
     let mut gateways = Vec::new();
@@ -69,12 +82,18 @@ async fn run(engines: u32, rate: u32, seconds: u32) {
             running.grpc(),
             number,
             Arc::clone(&published),
+            last_rung,
         )));
     }
     // Subscriptions reach the publishers.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let batches = engines * rate * seconds;
     let gap = Duration::from_secs(1) / (engines * rate);
+    let middle = Duration::from_secs(1) * seconds / 2;
+    let late = std::thread::spawn(move || {
+        std::thread::sleep(middle);
+        late.replay(&batches_of_late)
+    });
     let sender = std::thread::spawn(move || {
         let start = Instant::now();
         for batch in 0..batches {
@@ -89,32 +108,99 @@ async fn run(engines: u32, rate: u32, seconds: u32) {
         }
         sockets
     });
-    let sockets = tokio::task::spawn_blocking(|| sender.join().unwrap())
-        .await
-        .unwrap();
+    let (sockets, (late, began)) =
+        tokio::task::spawn_blocking(|| (sender.join().unwrap(), late.join().unwrap()))
+            .await
+            .unwrap();
     tokio::time::sleep(Duration::from_secs(1)).await;
     running.shut_down().await.unwrap();
     println!(
         "{engines} engines x {rate} batches/s x {seconds} s, {BLOCKS} blocks of {BLOCK_TOKENS} tokens a batch, {GATEWAYS} gateways"
     );
     for (number, gateway) in gateways.into_iter().enumerate() {
-        let mut delays = gateway.await.unwrap();
-        delays.sort_unstable();
-        let at =
-            |permille: usize| delays[(delays.len() - 1) * permille / 1000].as_secs_f64() * 1000.0;
+        let (delays, ended) = gateway.await.unwrap();
+        let ended = ended.unwrap_or(began);
+        let is_during = |(at, _): &&Delay| (began..=ended).contains(at);
+        let during = delays.iter().filter(is_during);
+        let before = delays.iter().filter(|(at, _)| *at < began);
         println!(
-            "gateway {number}: {} of {batches} batches, p50 {:.1} ms, p90 {:.1} ms, p99 {:.1} ms, max {:.1} ms",
-            delays.len(),
-            at(500),
-            at(900),
-            at(990),
-            at(1000)
+            "gateway {number}: alone {}; during the replay of {replayed} batches ({:.0} ms) {}",
+            percentiles(before),
+            ended.duration_since(began).as_secs_f64() * 1000.0,
+            percentiles(during)
         );
     }
-    drop(sockets);
+    drop((sockets, late));
 }
 
-fn config(sockets: &[zmq::Socket]) -> Config {
+fn percentiles<'d>(delays: impl Iterator<Item = &'d Delay>) -> String {
+    let mut delays: Vec<Duration> = delays.map(|(_, delay)| *delay).collect();
+    delays.sort_unstable();
+    if delays.is_empty() {
+        return "0 batches".to_owned();
+    }
+    let at = |permille: usize| delays[(delays.len() - 1) * permille / 1000].as_secs_f64() * 1000.0;
+    format!(
+        "{} batches p50 {:.1} p99 {:.1} max {:.1} ms",
+        delays.len(),
+        at(500),
+        at(990),
+        at(1000)
+    )
+}
+
+/// An engine that appears late, with many batches that nobody has seen.
+struct LateEngine {
+    context: zmq::Context,
+    events: String,
+    replay: String,
+}
+
+impl LateEngine {
+    /// Takes two free ports and leaves them.
+    fn new() -> Self {
+        let context = zmq::Context::new();
+        let [events, replay] = [(); 2].map(|()| {
+            let socket = context.socket(zmq::PUB).unwrap();
+            socket.bind("tcp://127.0.0.1:*").unwrap();
+            socket.get_last_endpoint().unwrap().unwrap()
+        });
+        Self {
+            context,
+            events,
+            replay,
+        }
+    }
+
+    /// Appears, and answers one replay; its sockets, and when it was asked.
+    fn replay(self, batches: &[Vec<u8>]) -> ([zmq::Socket; 2], Instant) {
+        let open = |kind, address: &str| {
+            let socket = self.context.socket(kind).unwrap();
+            socket.set_sndhwm(0).unwrap();
+            while socket.bind(address).is_err() {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            socket
+        };
+        let replay = open(zmq::ROUTER, &self.replay);
+        let events = open(zmq::PUB, &self.events);
+        let request = replay.recv_multipart(0).unwrap();
+        let began = Instant::now();
+        let from = usize::try_from(u64::from_be_bytes(
+            request[2].as_slice().try_into().unwrap(),
+        ));
+        let answers = (0u64..).zip(batches).skip(from.unwrap());
+        for (seq, payload) in answers {
+            let frames = [&request[0][..], b"", b"", &seq.to_be_bytes(), payload];
+            replay.send_multipart(frames, 0).unwrap();
+        }
+        let end = [&request[0][..], b"", b"", &u64::MAX.to_be_bytes(), b""];
+        replay.send_multipart(end, 0).unwrap();
+        ([replay, events], began)
+    }
+}
+
+fn config(sockets: &[zmq::Socket], late: &LateEngine) -> Config {
     let model = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../router-core/tests/fixtures/vllm/tinybpe/model");
     let mut text = format!(
@@ -130,6 +216,11 @@ fn config(sockets: &[zmq::Socket]) -> Config {
             "\n- {{address: '127.0.0.1:{port}', model: tiny, scrape: false, events: {{connect: '{address}'}}}}"
         );
     }
+    let _ = write!(
+        text,
+        "\n- {{address: '127.0.0.1:9999', model: tiny, scrape: false, events: {{connect: '{}', replay: '{}'}}}}",
+        late.events, late.replay
+    );
     Config::parse(&text, Path::new(""), &Overrides::default()).unwrap()
 }
 
@@ -167,12 +258,13 @@ fn payload(batch: u32, profile: &Profile) -> (Vec<u8>, u64) {
     )
 }
 
-/// Follows the stream until it ends; the delay of each batch.
+/// Follows the stream until it ends; the delay of each batch, and when `last_rung` came.
 async fn watch(
     address: std::net::SocketAddr,
     number: usize,
     published: Published,
-) -> Vec<Duration> {
+    last_rung: u64,
+) -> (Vec<Delay>, Option<Instant>) {
     let (ups, queue) = mpsc::channel(1);
     let subscribe = proto::Subscribe {
         gateway: format!("gateway {number}"),
@@ -193,15 +285,22 @@ async fn watch(
         .unwrap()
         .into_inner();
     let mut delays = Vec::new();
+    let mut ended = None;
     while let Ok(Some(down)) = downs.message().await {
         let now = Instant::now();
         if let Some(down::Kind::Delta(delta)) = down.kind {
             let published = published.lock().unwrap();
             let entries = delta.upserts.chunks_exact(16);
-            let hashes = entries.map(|entry| u64::from_le_bytes(entry[..8].try_into().unwrap()));
-            delays
-                .extend(hashes.filter_map(|hash| Some(now.duration_since(*published.get(&hash)?))));
+            for entry in entries {
+                let hash = u64::from_le_bytes(entry[..8].try_into().unwrap());
+                if hash == last_rung {
+                    ended.get_or_insert(now);
+                }
+                if let Some(at) = published.get(&hash) {
+                    delays.push((*at, now.duration_since(*at)));
+                }
+            }
         }
     }
-    delays
+    (delays, ended)
 }

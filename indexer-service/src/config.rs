@@ -70,13 +70,17 @@ pub struct Config {
     pub listen: Listen,
     /// Name of this shard, as the filter sees it.
     pub shard: String,
+    /// Names of all shards that the endpoints are split over, this one among them; empty: this one has all.
+    pub shards: Vec<String>,
+    /// Addresses of the file's endpoints that other shards have, and which shard.
+    pub elsewhere: Vec<(SocketAddr, String)>,
     /// Where the hash seed comes from.
     pub seed: SeedSource,
     /// Folder for generated state.
     pub state_dir: PathBuf,
     /// Served models, at least one; ids, names and adapters are unique.
     pub models: Vec<Model>,
-    /// Endpoints in the order of the file; (address, rank) is unique.
+    /// This shard's endpoints in the order of the file; (address, rank) is unique.
     pub endpoints: Vec<Endpoint>,
     /// What the filter is told.
     pub policy: Policy,
@@ -118,6 +122,8 @@ pub struct Model {
     pub clock: Option<Clock>,
     /// Whether its profile is held against its engines.
     pub calibration: Switch,
+    /// Whether some endpoint of it has an event source, in whatever shard.
+    pub has_events: bool,
 }
 
 /// Flags of a model's engines that change prompts.
@@ -273,6 +279,8 @@ pub struct IndexLimits {
     pub approximate_tokens: u64,
     /// Time between two deltas.
     pub tick: Duration,
+    /// Whether prefixes are known by token ids too, for requests that carry them.
+    pub token_space: Switch,
 }
 
 /// How engines are scraped.

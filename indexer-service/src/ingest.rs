@@ -1,10 +1,10 @@
 //! The one task that owns the index and everything derived from it.
 //!
 //! ```text
-//!  Update (kv_events) ─► feed (sequence) ─► Index ─┐
-//!  Command::Up (grpc) ─► speculation ─────► Index ─┤ every tick (<= 20 ms)
-//!  Command::Scraped   ─► endpoints                 ▼
-//!                        Endpoints, Policy  ─► Publisher ─► deltas ─► publish ─► gateways
+//!  Update (kv_events) ─► turns ─► feed (sequence) ─► Index ─┐
+//!  Command::Up (grpc) ─► speculation ──────────────► Index ─┤ every tick (<= 20 ms)
+//!  Command::Scraped   ─► endpoints                          ▼
+//!                                 Endpoints, Policy  ─► Publisher ─► deltas ─► publish ─► gateways
 //! ```
 //!
 //! Others talk to it by [`Handle`], over a bounded queue. At each tick, endpoints go out before deltas: a holder that a delta names is
@@ -18,9 +18,11 @@ mod handle;
 mod holder_ids;
 mod knowledge;
 mod models;
+mod pauses;
 pub mod query;
 mod report;
 mod speculation;
+mod turns;
 mod upstream;
 
 use std::sync::Arc;
@@ -38,7 +40,7 @@ pub use knowledge::Knowledge;
 pub use report::{EndpointReport, IndexReport, ModelReport, Report};
 
 use crate::calibration::{self, Hints};
-use crate::config::Config;
+use crate::config::{Config, Switch};
 use crate::kv_events::{Source, Subscriber, Update};
 use crate::metrics::{Metrics, Reason, ReasonLabel};
 use crate::profile::Profile;
@@ -46,15 +48,19 @@ use crate::publish::{Gateways, Scraped, Subscription};
 use crate::scrape::Sample;
 use crate::shutdown::Shutdown;
 use endpoints::Endpoints;
+use events::Job;
 use holder_ids::HolderIds;
 use models::Model;
 use query::Queries;
 use speculation::Speculated;
+use turns::Turns;
 
-/// Updates taken before commands and ticks have their turn.
-const UPDATES_PER_TURN: usize = 128;
+/// Updates put into their queues before anything else has its turn.
+const UPDATES_PER_TURN: usize = 1024;
 /// Deltas kept for gateways that resume: a minute and more of ticks that all changed something.
 const RING_DELTAS: usize = 8192;
+/// Time between two looks at what sources have to be asked.
+const SOURCES_TICK: Duration = Duration::from_millis(100);
 /// Longest time between two signs of life; shorter where `max_age` needs it.
 const HEARTBEAT: Duration = Duration::from_secs(1);
 
@@ -101,12 +107,15 @@ pub struct Ingest {
     speculated: Speculated,
     subscriber: Subscriber,
     updates: mpsc::Receiver<Update>,
+    /// What waits to be done, by source.
+    turns: Turns<Job>,
     commands: mpsc::Receiver<Command>,
     queries: Queries,
     metrics: Arc<Metrics>,
     started: Instant,
     last_change: Instant,
     last_heartbeat: Instant,
+    sources_due: Instant,
 }
 
 /// What an [`Ingest`] is made from.
@@ -145,6 +154,9 @@ impl Ingest {
         } = parts;
         let max_bytes = usize::try_from(config.index.max_bytes).unwrap_or(usize::MAX);
         let mut index = Index::new(IndexConfig { seed, max_bytes });
+        if config.index.token_space == Switch::On {
+            index = index.with_token_space();
+        }
         let publisher = publisher(&config, seed)?;
         let models: Vec<Model> = config
             .models
@@ -153,7 +165,7 @@ impl Ingest {
             .enumerate()
             .map(|(number, (settings, profile))| {
                 let verdict = calibration::initial_verdict(&config, number, &profile);
-                Model::add(number, &config, settings, profile, verdict, &mut index)
+                Model::add(number, settings, profile, verdict, &mut index)
             })
             .collect();
         let mut holder_ids = HolderIds::new(config.policy.max_age);
@@ -181,12 +193,14 @@ impl Ingest {
             speculated: Speculated::default(),
             subscriber,
             updates,
+            turns: Turns::default(),
             commands,
             queries: Queries::new(questions),
             metrics,
             started: now,
             last_change: now,
             last_heartbeat: now,
+            sources_due: now,
         };
         Ok((ingest, handle))
     }
@@ -198,18 +212,24 @@ impl Ingest {
         let stop = shutdown.wait();
         tokio::pin!(stop);
         loop {
-            // In this order: neither commands nor ticks wait for a flood of events.
+            // In this order: neither commands nor ticks wait for a flood of events, nor new events for the work of old ones.
             tokio::select! {
                 biased;
                 () = &mut stop => return,
                 _ = tick.tick() => self.tick(Instant::now()),
                 Some(command) = self.commands.recv() => self.command(command, Instant::now()),
                 Some(update) = self.updates.recv() => {
-                    self.update(update);
+                    self.enqueue(update);
                     for _ in 1..UPDATES_PER_TURN {
                         let Ok(update) = self.updates.try_recv() else { break };
-                        self.update(update);
+                        self.enqueue(update);
                     }
+                    self.work();
+                    self.answer_next();
+                }
+                // Yields, so that the others of this task and of the runtime have their turn.
+                () = tokio::task::yield_now(), if !self.turns.is_empty() => {
+                    self.work();
                     self.answer_next();
                 }
                 Some(query) = self.queries.queue.recv() => self.answer(query),
@@ -301,6 +321,10 @@ impl Ingest {
         let now_ms = self.now_ms(now);
         self.index.expire(now_ms);
         self.speculated.expire(now_ms);
+        if now >= self.sources_due {
+            self.sources_due = now + SOURCES_TICK;
+            self.tick_sources();
+        }
         self.know();
         self.publish();
         let scraped: Vec<Scraped> = self

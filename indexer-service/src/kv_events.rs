@@ -8,12 +8,13 @@
 //!
 //! libzmq reconnects and resubscribes by itself, so a publisher may restart at will; the monitor only tells that it happened.
 //!
-//! **When the consumer is slow.** Nothing is read for which there is no room: a source whose quota ([`SOURCE_QUOTA`]) is in the queue is not read,
-//! and the others go on. Its batches wait in libzmq's bounded queue, then in TCP's, and past those the *publisher* drops them. The next batch that
+//! **When the consumer is slow.** Nothing is read for which there is no room: a source whose quota ([`SOURCE_QUOTA`], [`SOURCE_QUOTA_BYTES`]) is in the queue
+//! is not read (counted, see [`Subscriber::waits`]), and the others go on. Its batches wait in libzmq's bounded queue, then in TCP's, and past those the *publisher* drops them. The next batch that
 //! arrives shows a gap in the sequence, and the gap asks for a replay. So memory is bounded, no source waits for another, and no loss is silent.
 
 mod link;
 mod multipart;
+mod quota;
 mod replay;
 mod worker;
 
@@ -24,14 +25,18 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use prefixway_core::index::SourceId;
-use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::sync::mpsc;
 
 use crate::config::Events;
 use link::Link;
+use quota::{Quota, Share};
 use worker::Worker;
 
 /// Batches of one source that may be in the queue; 256 batches are 10 seconds of a busy engine.
 pub const SOURCE_QUOTA: usize = 256;
+
+/// Bytes of one source's batches that may be in the queue; a single larger batch may be, too.
+pub const SOURCE_QUOTA_BYTES: usize = 64 << 20;
 
 /// Sources of one worker thread; a libzmq context has 1023 sockets and a source needs up to 5.
 const SOURCES_PER_WORKER: usize = 128;
@@ -67,6 +72,19 @@ pub enum Update {
     Malformed(SourceId),
 }
 
+impl Update {
+    /// Whom it is about.
+    pub fn source(&self) -> SourceId {
+        match self {
+            Self::Connected(source) | Self::Disconnected(source) | Self::Malformed(source) => {
+                *source
+            }
+            Self::Batch(batch) => batch.source,
+            Self::ReplayEnded { source, .. } => *source,
+        }
+    }
+}
+
 /// Number of a replay, chosen by the caller: tells its answers from those to an earlier one that are still in the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ReplayRequest(pub u64);
@@ -84,7 +102,7 @@ pub struct Batch {
     pub payload: Vec<u8>,
     /// The batch's part of its source's quota, given back when dropped.
     #[expect(dead_code, reason = "held for its drop")]
-    permit: OwnedSemaphorePermit,
+    share: Share,
 }
 
 /// A subscriber that can't start.
@@ -109,6 +127,7 @@ pub struct Subscriber {
     workers: Vec<Handle>,
     worker_of: HashMap<SourceId, usize>,
     bound: HashMap<SourceId, String>,
+    quotas: HashMap<SourceId, Quota>,
 }
 
 #[derive(Debug)]
@@ -138,6 +157,7 @@ impl Subscriber {
             workers: Vec::new(),
             worker_of: HashMap::new(),
             bound: HashMap::new(),
+            quotas: HashMap::new(),
         };
         for part in sources.chunks(SOURCES_PER_WORKER) {
             let context = zmq::Context::new();
@@ -147,6 +167,7 @@ impl Subscriber {
                 if let Some(address) = link.bound_address() {
                     subscriber.bound.insert(source.id, address);
                 }
+                subscriber.quotas.insert(source.id, link.quota());
                 subscriber
                     .worker_of
                     .insert(source.id, subscriber.workers.len());
@@ -171,6 +192,11 @@ impl Subscriber {
                 mailbox.replays.insert(source, (request, from));
             });
         }
+    }
+
+    /// Times that the source was not read since its share of the queue was full.
+    pub fn waits(&self, source: SourceId) -> u64 {
+        self.quotas.get(&source).map_or(0, Quota::waits)
     }
 
     /// The address that a binding source really listens on (port 0 and `*` resolved); `None` for connecting sources.

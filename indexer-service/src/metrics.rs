@@ -33,6 +33,10 @@ pub struct Metrics {
     pub event_batches: EndpointCounters,
     /// Holes in the sequence.
     pub event_gaps: EndpointCounters,
+    /// Live batches not kept while a replay ran.
+    pub event_overflows: EndpointCounters,
+    /// Times a source was not read for a while.
+    pub source_waits: EndpointCounters,
     /// Ended replays.
     pub event_replays: Family<EndpointResult, Counter>,
     /// Times all that was known of a source was dropped.
@@ -103,6 +107,8 @@ impl Metrics {
             registry: Registry::default(),
             event_batches: Family::default(),
             event_gaps: Family::default(),
+            event_overflows: Family::default(),
+            source_waits: Family::default(),
             event_replays: Family::default(),
             source_resets: Family::default(),
             event_errors: Family::default(),
@@ -163,6 +169,16 @@ impl Metrics {
             "event_gaps",
             "Holes in a source's sequence of batches",
             self.event_gaps.clone(),
+        );
+        r.register(
+            "event_overflows",
+            "Live batches that found no room while a replay ran, and were asked for after it",
+            self.event_overflows.clone(),
+        );
+        r.register(
+            "source_waits",
+            "Times a source was not read because its share of the queue was full",
+            self.source_waits.clone(),
         );
         r.register(
             "event_replays",
@@ -325,6 +341,8 @@ impl Metrics {
         for family in [
             &self.event_batches,
             &self.event_gaps,
+            &self.event_overflows,
+            &self.source_waits,
             &self.source_resets,
             &self.event_errors,
             &self.stored_blocks,

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! Predictions see what a gateway sees: the body of a request, the published table and the model's profile. Everything else in a
-//! capture (rendered prompts, token ids, usage) is only compared with.
+//! capture (rendered prompts, token ids, usage) is only compared with. In token space the captured token ids take the place of the
+//! prompt text, as in requests that carry them; then no model is needed.
 
 mod capture;
 mod model;
@@ -19,12 +20,13 @@ pub use capture::CaptureError;
 pub use model::ModelError;
 pub use report::{PerRequest, Report};
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use capture::{Capture, Line};
 use model::Model;
 use prefixway_core::hash::Space;
-use prefixway_core::text::{Api, LocalTime, Prompt, parse};
+use prefixway_core::text::{Api, LocalTime, Prompt, Request, parse};
 use published::{PublishedPath, Query};
 use report::{Judged, Prediction};
 
@@ -58,50 +60,64 @@ impl ReplayError {
     }
 }
 
-/// Replays the events and requests of a capture against the model of a folder.
+/// What cached tokens are predicted from.
+#[derive(Clone, Copy, Debug)]
+pub enum By<'a> {
+    /// The prompt text that the model of a folder makes of a request.
+    Text {
+        /// Model folder as on a hub.
+        model_dir: &'a Path,
+    },
+    /// The engine's own token ids of the prompt.
+    TokenIds,
+}
+
+/// Replays the events and requests of a capture.
 ///
 /// # Errors
 /// A file can't be read, or the model's prompts can't be derived.
-pub fn run(model_dir: &Path, events: &Path, requests: &Path) -> Result<Report, ReplayError> {
+pub fn run(by: By<'_>, events: &Path, requests: &Path) -> Result<Report, ReplayError> {
     let capture = Capture::load(events, requests)?;
-    let model = Model::load(model_dir, capture.adapters())?;
-    let mut path = PublishedPath::try_new(&model, &capture)?;
-    let mut report = Report::default();
+    let model = match by {
+        By::Text { model_dir } => Some(Model::load(model_dir)?),
+        By::TokenIds => None,
+    };
+    let adapters = capture.adapters();
+    let mut path = PublishedPath::try_new(model.as_ref(), &capture)?;
+    let mut report = Report::new(match by {
+        By::Text { .. } => "text",
+        By::TokenIds => "token",
+    });
     for line in &capture.requests {
         path.apply_until(&line.seq_before)?;
-        replay(line, &model, &path, &mut report);
+        replay(line, model.as_ref(), &adapters, &path, &mut report);
     }
     report.finish(path.decode_errors());
     Ok(report)
 }
 
-fn replay(line: &Line, model: &Model, path: &PublishedPath<'_>, report: &mut Report) {
+fn replay(
+    line: &Line,
+    model: Option<&Model>,
+    adapters: &BTreeSet<String>,
+    path: &PublishedPath<'_>,
+    report: &mut Report,
+) {
     let Some(body) = &line.body else {
         return;
     };
     report.requests += 1;
     let api = Api::from_path(&line.path);
     let request = api.and_then(|api| parse(api, body.get().as_bytes()).ok());
-    // Seconds are all that a template can show.
-    #[expect(
-        clippy::cast_possible_truncation,
-        reason = "a Unix time, whole seconds"
-    )]
-    let now = LocalTime::from_unix(line.t_start.unwrap_or_default() as i64, 0);
-    let prompt = match &request {
-        Some(request) => model
-            .prompter
-            .prompt(request, now)
-            .map_err(prefixway_core::text::Unscorable::reason),
-        None => Err("body"),
+    let prompt = match (&request, model) {
+        (None, _) => Err("body"),
+        (Some(request), Some(model)) => text_of(line, request, model),
+        (Some(_), None) => token_ids_of(line),
     };
-    compare_text(
-        line,
-        model,
-        api == Some(Api::Chat),
-        prompt.as_ref().ok(),
-        report,
-    );
+    if let Some(model) = model {
+        let is_chat = api == Some(Api::Chat);
+        compare_text(line, model, is_chat, prompt.as_ref().ok(), report);
+    }
     let Some(actual) = line.cached_tokens().filter(|_| !line.concurrent) else {
         return;
     };
@@ -111,7 +127,7 @@ fn replay(line: &Line, model: &Model, path: &PublishedPath<'_>, report: &mut Rep
             .and_then(|request| request.model.as_deref());
         let query = Query {
             adapter: adapter
-                .filter(|name| model.adapters.contains(*name))
+                .filter(|name| adapters.contains(*name))
                 .unwrap_or_default(),
             salt: request
                 .as_ref()
@@ -133,6 +149,27 @@ fn replay(line: &Line, model: &Model, path: &PublishedPath<'_>, report: &mut Rep
         actual,
         prediction,
     });
+}
+
+fn text_of(line: &Line, request: &Request<'_>, model: &Model) -> Result<Prompt, &'static str> {
+    // Seconds are all that a template can show.
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a Unix time, whole seconds"
+    )]
+    let now = LocalTime::from_unix(line.t_start.unwrap_or_default() as i64, 0);
+    let prompt = model.prompter.prompt(request, now);
+    prompt.map_err(prefixway_core::text::Unscorable::reason)
+}
+
+fn token_ids_of(line: &Line) -> Result<Prompt, &'static str> {
+    let ids = line.prompt_token_ids.as_ref().ok_or("no token ids")?;
+    Ok(Prompt {
+        space: Space::Token,
+        text: ids.iter().flat_map(|id| id.to_le_bytes()).collect(),
+        truncated: false,
+        rendered: None,
+    })
 }
 
 /// Compares our prompt text with the engine's.

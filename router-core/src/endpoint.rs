@@ -74,6 +74,12 @@ mod tests {
             (Some("GPU"), Some(Tier::Gpu)),
             (Some("cpu"), Some(Tier::Cpu)),
             (Some("CPU_TIER1"), Some(Tier::Cpu)),
+            (Some("cpu_pinned"), Some(Tier::Cpu)),
+            (Some("Host"), Some(Tier::Cpu)),
+            (Some("DISK"), Some(Tier::Disk)),
+            (Some("NVMe"), Some(Tier::Disk)),
+            (Some("Device"), Some(Tier::Gpu)),
+            (Some("cpus"), None),
             (Some("Storage"), Some(Tier::Disk)),
             (Some("tape"), None),
         ] {

@@ -17,11 +17,13 @@ mod batch;
 mod cursor;
 mod extra;
 mod frames;
+mod glimpse;
 
 pub use batch::{BatchInfo, Decoder, decode_batch};
 pub use cursor::MsgpackError;
 pub use extra::{BlockKeys, ExtraKey, ExtraKeys};
 pub use frames::{FrameError, Message, parse_frames};
+pub(crate) use glimpse::glimpse;
 
 use xxhash_rust::xxh3::xxh3_64;
 

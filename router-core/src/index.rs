@@ -17,6 +17,7 @@
 //! engines with several KV cache groups, if the limiting groups have their windows. A block that covers no rung counts for the last
 //! rung before its end.
 
+mod ahead;
 mod apply;
 mod approximate;
 mod blocks;
@@ -133,7 +134,8 @@ pub struct IndexCounters {
     pub orphan_blocks: u64,
     /// Stores of a block that the source already held in the same group and tier.
     pub duplicate_stores: u64,
-    /// Stores that only repeated what is live (the full report of an engine), not counted.
+    /// Stores that only repeated what is live (the full report of an engine), not counted; where blocks were dropped to stay within the
+    /// byte bound, also those of which a part was live, and that part was not counted.
     pub full_reports: u64,
     /// Removals of a block the source does not hold in that group and tier.
     pub unknown_removes: u64,
@@ -282,10 +284,19 @@ impl Index {
         batches: impl IntoIterator<Item = (SourceId, &'p [u8])>,
         mut applied: impl FnMut(SourceId, &BatchOutcome),
     ) {
-        for (id, payload) in batches {
-            applied(id, &self.decode_and_apply(id, payload));
-            if self.removals.is_full() {
-                self.settle();
+        let mut batches = batches.into_iter();
+        let mut next: Vec<(SourceId, &[u8])> = Vec::with_capacity(ahead::BATCHES);
+        loop {
+            next.extend(batches.by_ref().take(ahead::BATCHES));
+            if next.is_empty() {
+                break;
+            }
+            self.look_ahead(&next);
+            for (id, payload) in next.drain(..) {
+                applied(id, &self.decode_and_apply(id, payload));
+                if self.removals.is_full() {
+                    self.settle();
+                }
             }
         }
         self.settle();
@@ -340,6 +351,7 @@ impl Index {
                 now: self.clock.now(),
                 id,
                 removals: &mut self.removals,
+                may_repeat: false,
             };
             let info = events(&mut |event| apply.event(event));
             outcome.info = info;
@@ -362,6 +374,7 @@ impl Index {
         }
         let missing = self.removals.settle(&mut self.sources, &mut self.store);
         self.counters.unknown_removes += missing;
+        self.speculations.confirm(&mut self.store.rungs);
         self.source_bytes = self
             .sources
             .values()

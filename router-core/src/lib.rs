@@ -20,6 +20,7 @@ pub mod proto;
 pub mod rung;
 pub mod schedule;
 pub mod sequence;
+pub mod shard;
 pub mod shared;
 pub mod snapshot;
 pub mod text;

@@ -17,9 +17,9 @@ pub const MAX_SCORED_PROMPTS: usize = 64;
 /// Bytes of a token id in a prompt's text.
 const TOKEN_ID_BYTES: usize = 4;
 
-/// One prompter for each profile id; a profile that brings none, or one that fails, has none.
+/// One prompter for each revision of a profile; a profile that brings none, or one that fails, has none.
 #[derive(Debug, Default)]
-pub struct Prompters(HashMap<String, Prompter>);
+pub struct Prompters(HashMap<String, Vec<(u64, Prompter)>>);
 
 impl Prompters {
     /// Compiles the profiles of all policies. Requests of a model whose profile fails are routed by load; `failed` hears why.
@@ -27,17 +27,28 @@ impl Prompters {
         policies: impl Iterator<Item = &'a Policy>,
         mut failed: impl FnMut(&str, &str),
     ) -> Self {
-        let mut prompters = HashMap::new();
+        let mut prompters = Self::default();
         for profile in policies.flat_map(|policy| &policy.models) {
+            // Shards tell the same profile, mostly.
+            if prompters.get(profile).is_some() {
+                continue;
+            }
             match compile(profile) {
                 Ok(Some(prompter)) => {
-                    prompters.entry(profile.id.clone()).or_insert(prompter);
+                    let revisions = prompters.0.entry(profile.id.clone()).or_default();
+                    revisions.push((profile.revision, prompter));
                 }
                 Ok(None) => {}
                 Err(error) => failed(&profile.id, &error),
             }
         }
-        Self(prompters)
+        prompters
+    }
+
+    fn get(&self, profile: &ModelProfile) -> Option<&Prompter> {
+        let mut revisions = self.0.get(&profile.id)?.iter();
+        let (_, prompter) = revisions.find(|(revision, _)| *revision == profile.revision)?;
+        Some(prompter)
     }
 
     /// The rungs of a request's prompts, in order; of a batch as many prompts as [`MAX_SCORED_PROMPTS`] and the bytes allow. The last
@@ -52,7 +63,7 @@ impl Prompters {
         hashing: Hashing,
     ) -> Result<Hashed, Unscorable> {
         let Served { profile, adapter } = served;
-        let prompter = self.0.get(&profile.id).ok_or(Unscorable::NoTemplate)?;
+        let prompter = self.get(profile).ok_or(Unscorable::NoTemplate)?;
         let prompts = prompter.prompts(request, hashing.local_time)?;
         let mut left = hashing.max_bytes;
         let mut hashes = Vec::with_capacity(prompts.len().min(MAX_SCORED_PROMPTS + 1));
@@ -75,7 +86,11 @@ impl Prompters {
                 salt: request.cache_salt.as_deref().unwrap_or_default(),
             };
             let scope = scope.hash(hashing.seed);
-            hashes.push(PromptHashes::new(scope, &prompt.text, hashing.seed, left));
+            let hash = match prompt.space {
+                Space::Text => PromptHashes::new,
+                Space::Token => PromptHashes::of_token_ids,
+            };
+            hashes.push(hash(scope, &prompt.text, hashing.seed, left));
             left = left.saturating_sub(prompt.text.len());
         }
         if rest.bytes > 0 {

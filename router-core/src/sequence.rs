@@ -17,6 +17,7 @@
 //!   is applied once.
 //! - A live sequence number that is not above the last live one means that the engine restarted: its state is dropped and replayed from 0.
 //! - A replay whose first batch is later than asked is kept and makes the source *partial*.
+//! - A first replay that fails leaves the source *gapped*, until its first batch shows that there was none before, or another replay succeeds.
 //! - A hole that a replay doesn't fill drops the state; what comes after it is applied, and the source is *gapped* until the engine starts over.
 //!
 //! The tracker is pure: it holds batches and says what to do with them.
@@ -29,6 +30,9 @@ mod tests;
 
 /// Batches held while a replay runs, unless set otherwise.
 pub const DEFAULT_HELD_BATCHES: usize = 10_000;
+
+/// Bytes of the batches held while a replay runs, unless set otherwise.
+pub const DEFAULT_HELD_BYTES: usize = 64 << 20;
 
 /// What the outside tells the tracker. `B` is a batch in whatever form the caller keeps it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +60,15 @@ pub enum Input<B> {
     ReplayEnd,
     /// The newest replay request got no answer, or no end.
     ReplayFailed,
+    /// A batch that was found by asking, though the live subscription showed no hole: the newest ones may have got lost on their way.
+    Found {
+        /// Its sequence number.
+        seq: u64,
+        /// The batch.
+        batch: B,
+    },
+    /// A source that was taken for silent has given a sign of life, though no batch.
+    Heard,
     /// Another engine process answers at this source's address.
     NewEngine,
     /// The source said nothing for longer than the caller accepts.
@@ -165,6 +178,10 @@ pub struct SequenceTracker<B> {
     last_live: Option<u64>,
     held: VecDeque<(u64, B)>,
     held_limit: usize,
+    /// Bytes of the held batches, where they are counted.
+    held_bytes: usize,
+    held_bytes_limit: usize,
+    bytes_of: fn(&B) -> usize,
     counters: SequenceCounters,
 }
 
@@ -179,8 +196,19 @@ impl<B> SequenceTracker<B> {
             last_live: None,
             held: VecDeque::new(),
             held_limit,
+            held_bytes: 0,
+            held_bytes_limit: usize::MAX,
+            bytes_of: |_| 0,
             counters: SequenceCounters::default(),
         }
+    }
+
+    /// Holds batches of at most `limit` bytes together, too.
+    #[must_use]
+    pub fn with_held_bytes(mut self, limit: usize, bytes_of: fn(&B) -> usize) -> Self {
+        self.held_bytes_limit = limit;
+        self.bytes_of = bytes_of;
+        self
     }
 
     /// A tracker for a source whose batches below `next` are applied already (a loaded checkpoint).
@@ -238,10 +266,31 @@ impl<B> SequenceTracker<B> {
             }
             Input::Live { seq, batch } => self.live(seq, batch, &mut actions),
             Input::Replayed { seq, batch } => self.replayed(seq, batch, &mut actions),
-            Input::ReplayEnd | Input::ReplayFailed => {
-                if let Phase::Replaying { progressed } = self.phase {
-                    self.release(progressed, &mut actions);
+            Input::Found { seq, batch } => {
+                let is_following = matches!(self.phase, Phase::Following | Phase::Silent);
+                if is_following && seq == self.next_seq() {
+                    self.phase = Phase::Following;
+                    self.apply(seq, batch, &mut actions);
                 }
+            }
+            Input::Heard => {
+                if self.phase == Phase::Silent {
+                    self.phase = Phase::Following;
+                }
+            }
+            Input::ReplayEnd => {
+                if self.next.is_none() && matches!(self.phase, Phase::Replaying { .. }) {
+                    // Asked for everything, it has nothing.
+                    self.knowledge = Knowledge::Whole;
+                }
+                self.replay_ended(&mut actions);
+            }
+            Input::ReplayFailed => {
+                if self.next.is_none() && matches!(self.phase, Phase::Replaying { .. }) {
+                    // Whether the engine has stored anything is not known.
+                    self.knowledge = Knowledge::Gapped;
+                }
+                self.replay_ended(&mut actions);
             }
             Input::NewEngine => {
                 self.start_over(&mut actions);
@@ -255,7 +304,7 @@ impl<B> SequenceTracker<B> {
                 }
             }
             Input::Gone => {
-                self.held.clear();
+                self.forget_held();
                 self.phase = Phase::Gone;
                 actions.push(Action::Reset);
             }
@@ -319,17 +368,27 @@ impl<B> SequenceTracker<B> {
         self.apply(seq, batch, actions);
     }
 
+    fn replay_ended(&mut self, actions: &mut Vec<Action<B>>) {
+        if let Phase::Replaying { progressed } = self.phase {
+            self.release(progressed, actions);
+        }
+    }
+
     /// Applies held batches after a replay, asks again where the replay stopped short, and gives a hole up when it brought nothing.
     fn release(&mut self, progressed: bool, actions: &mut Vec<Action<B>>) {
         self.phase = Phase::Following;
-        while let Some((seq, batch)) = self.held.pop_front() {
+        while let Some(&(seq, _)) = self.held.front() {
             let next = self.next_seq();
-            if seq < next {
-                self.counters.duplicates += 1;
-            } else if seq > next && progressed {
-                self.held.push_front((seq, batch));
+            if seq > next && progressed {
                 self.catch_up(actions);
                 return;
+            }
+            let Some((_, batch)) = self.held.pop_front() else {
+                break;
+            };
+            self.held_bytes -= (self.bytes_of)(&batch);
+            if seq < next {
+                self.counters.duplicates += 1;
             } else {
                 if seq > next {
                     self.leave_hole(actions);
@@ -353,7 +412,9 @@ impl<B> SequenceTracker<B> {
     }
 
     fn hold(&mut self, seq: u64, batch: B) {
-        if self.held.len() < self.held_limit {
+        let bytes = self.held_bytes.saturating_add((self.bytes_of)(&batch));
+        if self.held.len() < self.held_limit && bytes <= self.held_bytes_limit {
+            self.held_bytes = bytes;
             self.held.push_back((seq, batch));
         } else {
             // The hole this leaves shows after the replay and is asked for again.
@@ -361,7 +422,16 @@ impl<B> SequenceTracker<B> {
         }
     }
 
+    fn forget_held(&mut self) {
+        self.held.clear();
+        self.held_bytes = 0;
+    }
+
     fn apply(&mut self, seq: u64, batch: B, actions: &mut Vec<Action<B>>) {
+        if seq == 0 {
+            // From the engine's first batch on, everything is known.
+            self.knowledge = Knowledge::Whole;
+        }
         self.next = Some(seq.saturating_add(1));
         actions.push(Action::Apply { seq, batch });
     }
@@ -374,7 +444,7 @@ impl<B> SequenceTracker<B> {
 
     /// The engine process is another one.
     fn start_over(&mut self, actions: &mut Vec<Action<B>>) {
-        self.held.clear();
+        self.forget_held();
         self.drop_state(actions);
         self.knowledge = Knowledge::Whole;
         self.next = None;

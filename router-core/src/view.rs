@@ -18,7 +18,7 @@ pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason};
 
 use crate::{
-    hash::Seed,
+    hash::{Seed, Space},
     load::{Ledger, LoadView, RequestId, Speculation, speculation::Origin},
     proto,
     shared::{
@@ -127,9 +127,32 @@ impl RoutingView {
         &self.speculation
     }
 
-    /// Seed of the chunk hash, once it is known; shards with another one are not used.
+    /// Seed of the chunk hash, once it is known: that of most shards, where as many have another the one of the first. What shards with
+    /// another seed know of prefixes is not used.
     pub fn seed(&self) -> Option<Seed> {
-        self.members.iter().find_map(|member| member.info().seed)
+        let seeds = || self.members.iter().filter_map(|member| member.info().seed);
+        // The last of the greatest is given, so they are gone through from the end.
+        seeds()
+            .rev()
+            .max_by_key(|seed| seeds().filter(|other| other == seed).count())
+    }
+
+    /// Shards that hash with another seed than the deployment's, by number.
+    pub fn refused(&self) -> impl Iterator<Item = usize> {
+        let seed = self.seed();
+        let is_refused =
+            move |member: &Member| member.info().seed.is_some_and(|of| Some(of) != seed);
+        let numbered = self.members.iter().enumerate();
+        numbered.filter_map(move |(shard, member)| is_refused(member).then_some(shard))
+    }
+
+    /// Shards whose knowledge of prefixes is used.
+    pub fn usable(&self, now_ms: u64) -> usize {
+        let seed = self.seed();
+        let members = self.members.iter();
+        members
+            .filter(|member| decide::is_usable(member, seed, now_ms))
+            .count()
     }
 
     /// Policies of the shards that have one.
@@ -246,6 +269,7 @@ impl RoutingView {
             prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
             predicted_cached_tokens,
             estimated_prompt_tokens: decision.prompt_tokens,
+            token_ids: PromptHashes::space(rungs) == Space::Token,
         };
         let message = self
             .registry

@@ -9,7 +9,7 @@ use std::path::Path;
 
 use crate::{Host, StreamToken};
 use prefixway_core::endpoint::HolderId;
-use prefixway_core::hash::{Scope, Seed};
+use prefixway_core::hash::{Scope, Seed, Space};
 use prefixway_core::index::{Changes, RungChange};
 use prefixway_core::proto::{
     Ack, Down, Endpoint, EndpointLoad, Endpoints, Holder, Load, ModelProfile, Outcome, Policy,
@@ -52,6 +52,7 @@ pub struct Indexer {
     /// Endpoints that subscribers get; [`Self::announce`] sends them again.
     pub endpoints: Endpoints,
     profile: PromptProfile,
+    seed: Seed,
     /// Version that each stream has, by VM and token.
     streams: HashMap<(usize, StreamToken), u64>,
     /// What the streams have said.
@@ -93,6 +94,15 @@ impl Indexer {
 
     /// The same in another version line.
     pub fn with_epoch(addresses: &[&str], epoch: u64) -> Self {
+        Self::with(addresses, epoch, SEED)
+    }
+
+    /// The same with another seed.
+    pub fn with_seed(addresses: &[&str], seed: Seed) -> Self {
+        Self::with(addresses, 1, seed)
+    }
+
+    fn with(addresses: &[&str], epoch: u64, seed: Seed) -> Self {
         let (tokenizer, config, template) = (
             read("tokenizer.json"),
             read("tokenizer_config.json"),
@@ -106,7 +116,7 @@ impl Indexer {
         .unwrap();
         let publisher = Publisher::try_new(PublisherConfig {
             epoch,
-            seed: SEED,
+            seed,
             shard: "s".to_owned(),
             ring_deltas: 64,
             max_bytes: 64 << 20,
@@ -142,6 +152,7 @@ impl Indexer {
                     .collect(),
             },
             profile,
+            seed,
             streams: HashMap::new(),
             heard: Heard::default(),
         }
@@ -186,7 +197,11 @@ impl Indexer {
             adapter: adapter.unwrap_or_default(),
             salt: request.cache_salt.as_deref().unwrap_or_default(),
         };
-        PromptHashes::new(scope.hash(SEED), &prompt.text, SEED, usize::MAX)
+        let hash = match prompt.space {
+            Space::Text => PromptHashes::new,
+            Space::Token => PromptHashes::of_token_ids,
+        };
+        hash(scope.hash(self.seed), &prompt.text, self.seed, usize::MAX)
     }
 
     /// Lets endpoints (by place) hold the whole prompt of a chat body, from now on.

@@ -9,6 +9,8 @@
 
 pub mod recorder;
 pub mod rig;
+pub mod sharded;
 
 pub use recorder::{Recorded, Recorder};
 pub use rig::{Pool, Rig};
+pub use sharded::Sharded;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use prefixway::demo::engines;
-use prefixway::demo::envoy::{Balancing, Envoy, Filter, Settings};
+use prefixway::demo::envoy::{Balancing, Envoy, Filter, INDEXER, Settings};
 use prefixway::demo::indexer::{self, Events, Indexer, Source};
 use prefixway::demo::process::{free_address, wait_for};
 use prefixway_engine_sim::{Engine, EngineConfig, EventsConfig, Timing};
@@ -20,7 +20,7 @@ pub const WORKERS: u32 = 2;
 /// Longest wait for anything to happen.
 pub const LIMIT: Duration = Duration::from_secs(30);
 /// Time for a delta that is under way, and for the workers' ticks.
-const GRACE: Duration = Duration::from_millis(300);
+pub(crate) const GRACE: Duration = Duration::from_millis(300);
 /// Prefill rate of the test's engines as the indexer is told.
 const PREFILL_TOKENS_PER_S: f64 = 8_000.0;
 
@@ -210,8 +210,8 @@ pub async fn start_envoy(
     let settings = Settings {
         balancing: Balancing::Prefixway(Filter {
             module: module()?,
-            plugin: json!({"indexers": ["prefixway_indexer"], "mode": mode, "explain": true}),
-            indexer: indexer.grpc,
+            plugin: json!({"indexers": [INDEXER], "mode": mode, "explain": true}),
+            indexers: vec![(INDEXER.to_owned(), indexer.grpc)],
         }),
         engines: engines.to_vec(),
         concurrency: WORKERS,
@@ -219,7 +219,10 @@ pub async fn start_envoy(
     Ok(Envoy::start(&envoy_binary()?, folder, &settings).await?)
 }
 
-async fn start_pool(pool: Pool, model_dir: &Path) -> anyhow::Result<(Vec<Engine>, Vec<Source>)> {
+pub(crate) async fn start_pool(
+    pool: Pool,
+    model_dir: &Path,
+) -> anyhow::Result<(Vec<Engine>, Vec<Source>)> {
     let pattern = EngineConfig {
         served_names: vec![MODEL.to_owned()],
         num_blocks: 4_000,

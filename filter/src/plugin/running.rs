@@ -57,6 +57,8 @@ pub(crate) struct Running {
     is_ready: bool,
     is_leader: bool,
     resyncs: u64,
+    /// Shards known to hash with another seed, by number.
+    refused: Vec<usize>,
 }
 
 impl Running {
@@ -74,6 +76,7 @@ impl Running {
             is_ready: false,
             is_leader: false,
             resyncs: 0,
+            refused: Vec::new(),
         }
     }
 
@@ -233,6 +236,8 @@ impl Running {
             return;
         }
         self.gauges_at_ms = now_ms + GAUGE_PERIOD_MS;
+        self.write_refused(is_leader, metrics);
+        let members = self.view.members();
         if let Some(oldest) = members.iter().filter_map(|m| m.age_ms(now_ms)).max() {
             metrics.index_age.record(oldest.div_ceil(1000));
         }
@@ -240,8 +245,26 @@ impl Running {
             let rungs: usize = members.iter().map(|m| m.snapshot().table.len()).sum();
             metrics.index_rungs.record(rungs as u64);
             metrics
+                .usable_shards
+                .record(self.view.usable(now_ms) as u64);
+            metrics
                 .in_flight
                 .record(u64::from(self.view.in_flight(now_ms)));
+        }
+    }
+
+    /// Tells of shards whose knowledge can't be used with that of the others.
+    fn write_refused(&mut self, is_leader: bool, metrics: &Metrics) {
+        let refused: Vec<usize> = self.view.refused().collect();
+        for shard in refused.iter().filter(|shard| !self.refused.contains(shard)) {
+            let cluster = self.streams.cluster(*shard).unwrap_or_default();
+            log::warn!(
+                "indexer {cluster} is refused: it hashes with another seed than the others; its endpoints are chosen by load alone"
+            );
+        }
+        self.refused = refused;
+        if is_leader {
+            metrics.refused_shards.record(self.refused.len() as u64);
         }
     }
 

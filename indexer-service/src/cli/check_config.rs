@@ -17,6 +17,9 @@ pub struct Args {
     /// Configuration, YAML
     #[arg(value_name = "FILE")]
     file: PathBuf,
+    /// Name of the indexer shard whose part is described, in place of `shard`
+    #[arg(long, value_name = "NAME", env = "PREFIXWAY_SHARD")]
+    shard: Option<String>,
     /// Check only the text, without looking at the model folders
     #[arg(long)]
     no_files: bool,
@@ -27,7 +30,11 @@ pub struct Args {
 /// # Errors
 /// The configuration is wrong, or a model can't be loaded.
 pub fn run(args: &Args) -> Result<(), Failure> {
-    let config = Config::load(&args.file, &Overrides::default()).map_err(Failure::from_config)?;
+    let overrides = Overrides {
+        shard: args.shard.clone(),
+        ..Overrides::default()
+    };
+    let config = Config::load(&args.file, &overrides).map_err(Failure::from_config)?;
     if !args.no_files {
         for model in &config.models {
             let loaded = Profile::load(model).map_err(|error| Failure {

@@ -2,6 +2,7 @@
 
 mod endpoints;
 mod models;
+mod shards;
 
 use std::collections::HashMap;
 use std::fmt::Display;
@@ -82,6 +83,7 @@ impl Checker {
             .clone()
             .unwrap_or_else(|| DEFAULT_SHARD.to_owned());
         self.name("shard", &shard);
+        self.shards(&shard, &raw.shards);
         let from = |path: &PathBuf, by_flag: bool| {
             if by_flag {
                 path.clone()
@@ -94,8 +96,14 @@ impl Checker {
             None => base.join(DEFAULT_STATE_DIR),
         };
         let seed = self.seed(raw, &state_dir, &from);
-        let models = self.models(&raw.models, base);
+        let mut models = self.models(&raw.models, base);
         let endpoints = self.endpoints(&raw.endpoints, &raw.models);
+        for endpoint in endpoints.iter().flatten() {
+            if let Some(model) = models.get_mut(endpoint.model) {
+                model.has_events |= endpoint.events.is_some();
+            }
+        }
+        let split = endpoints.map(|endpoints| self.split(endpoints, &shard, &raw.shards));
         let policy = self.policy(&raw.policy, &raw.models);
         let index = IndexLimits {
             max_bytes: self.number(
@@ -116,6 +124,7 @@ impl Checker {
                 DEFAULT_TICK,
                 MS(1)..=MS(20),
             ),
+            token_space: raw.index.token_space,
         };
         let scrape = self.scrape(raw);
         let ready_grace = self.duration(
@@ -124,13 +133,16 @@ impl Checker {
             DEFAULT_READY_GRACE,
             S(0)..=S(3600),
         );
+        let (endpoints, elsewhere) = split?;
         Some(Config {
             listen: listen?,
             shard,
+            shards: raw.shards.clone(),
+            elsewhere,
             seed: seed?,
             state_dir,
             models,
-            endpoints: endpoints?,
+            endpoints,
             policy,
             index,
             scrape,

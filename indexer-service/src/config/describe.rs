@@ -13,24 +13,32 @@ pub(super) fn describe(config: &Config) -> String {
 }
 
 fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
-    let Config {
-        listen,
-        policy,
-        index,
-        scrape,
-        ..
-    } = config;
+    write_service(out, config)?;
+    write_models(out, config)?;
+    write_limits(out, config)
+}
+
+fn write_service(out: &mut String, config: &Config) -> std::fmt::Result {
     writeln!(
         out,
         "Shard {:?} serves health, metrics and the API on http://{}",
-        config.shard, listen.http
+        config.shard, config.listen.http
     )?;
+    if !config.shards.is_empty() {
+        writeln!(
+            out,
+            "(it has {} of {} endpoints, which are split over {}),",
+            config.endpoints.len(),
+            config.endpoints.len() + config.elsewhere.len(),
+            config.shards.join(", ")
+        )?;
+    }
     writeln!(
         out,
         "and the snapshot stream for gateways on {} (HTTP/2, plain text).",
-        listen.grpc
+        config.listen.grpc
     )?;
-    if !listen.grpc.ip().is_loopback() {
+    if !config.listen.grpc.ip().is_loopback() {
         writeln!(
             out,
             "The stream carries the seed: only gateways should reach that address."
@@ -47,6 +55,10 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
             )?;
         }
     }
+    Ok(())
+}
+
+fn write_models(out: &mut String, config: &Config) -> std::fmt::Result {
     for (i, model) in config.models.iter().enumerate() {
         let endpoints: Vec<&Endpoint> = config.endpoints.iter().filter(|e| e.model == i).collect();
         writeln!(
@@ -61,16 +73,38 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
             writeln!(out, "  adapters {}", model.adapters.join(", "))?;
         }
         write_prompts(out, model)?;
-        if endpoints.is_empty() {
+        if endpoints.is_empty() && config.shards.is_empty() {
             writeln!(
                 out,
                 "  no endpoint: requests for it pass to Envoy's fallback"
             )?;
+        } else if endpoints.is_empty() {
+            writeln!(out, "  no endpoint of this shard")?;
         }
         for endpoint in endpoints {
             write_endpoint(out, endpoint)?;
         }
     }
+    for shard in &config.shards {
+        let mut others = config.elsewhere.iter().filter(|(_, of)| of == shard);
+        if let Some((first, _)) = others.next() {
+            write!(out, "\nShard {shard:?} has {first}")?;
+            for (address, _) in others {
+                write!(out, ", {address}")?;
+            }
+            writeln!(out)?;
+        }
+    }
+    Ok(())
+}
+
+fn write_limits(out: &mut String, config: &Config) -> std::fmt::Result {
+    let Config {
+        policy,
+        index,
+        scrape,
+        ..
+    } = config;
     writeln!(out)?;
     match policy.mode {
         Mode::On => writeln!(
@@ -114,6 +148,16 @@ fn write_all(out: &mut String, config: &Config) -> std::fmt::Result {
         "A cached token takes {} us from host memory to the accelerator, and {} us from storage.",
         policy.cpu_fetch_us_per_token, policy.disk_fetch_us_per_token
     )?;
+    match index.token_space {
+        Switch::On => writeln!(
+            out,
+            "Prefixes are known by text and by token ids, which takes about as many table entries again."
+        ),
+        Switch::Off => writeln!(
+            out,
+            "Prefixes are known by text alone: requests that carry token ids are routed by load (index.token_space off)."
+        ),
+    }?;
     match index.approximate_tokens {
         0 => writeln!(
             out,

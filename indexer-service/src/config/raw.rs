@@ -16,6 +16,7 @@ use super::{Mode, Overrides, Role, Switch};
 pub struct Raw {
     pub(super) listen: RawListen,
     pub(super) shard: Option<String>,
+    pub(super) shards: Vec<String>,
     pub(super) seed: Option<RawSeed>,
     pub(super) seed_file: Option<PathBuf>,
     pub(super) state_dir: Option<PathBuf>,
@@ -70,6 +71,7 @@ pub(super) struct RawModel {
 pub(super) struct RawEndpoint {
     pub(super) address: String,
     pub(super) rank: Option<u32>,
+    pub(super) ranks: Option<u32>,
     pub(super) model: String,
     #[serde(default)]
     pub(super) role: Role,
@@ -126,6 +128,7 @@ pub(super) struct RawIndex {
     pub(super) max_bytes: Option<u64>,
     pub(super) approximate_tokens: Option<u64>,
     pub(super) tick: Option<RawDuration>,
+    pub(super) token_space: Switch,
 }
 
 #[derive(Debug, Default, Deserialize)]

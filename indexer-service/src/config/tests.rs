@@ -1,5 +1,7 @@
 use super::*;
 
+mod sharing;
+
 const GOOD: &str = "
 models:
   - {id: tiny, names: [tiny, small], adapters: [lora-a], model_dir: ./model}
@@ -45,6 +47,7 @@ fn the_shortest_file_has_the_documented_defaults() {
     assert_eq!(config.policy.mode, Mode::On);
     assert!(config.policy.reject_bad_requests);
     assert_eq!(config.index.tick, DEFAULT_TICK);
+    assert_eq!(config.index.token_space, Switch::On);
     assert_eq!(config.scrape.interval, DEFAULT_SCRAPE_INTERVAL);
 }
 
@@ -105,6 +108,18 @@ fn a_model_says_how_its_engines_were_started() {
     }
     let zone = model(", time_zone: Europe/Zurich").clock;
     assert_eq!(zone, Clock::zone("Europe/Zurich"));
+}
+
+#[test]
+fn the_description_says_whether_token_ids_are_known() {
+    let off = parse(&format!("index: {{token_space: off}}{GOOD}")).unwrap();
+    for (config, words) in [
+        (parse(GOOD).unwrap(), "known by text and by token ids"),
+        (off, "requests that carry token ids are routed by load"),
+    ] {
+        let description = config.describe();
+        assert!(description.contains(words), "{description}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use tempfile::TempDir;
 
 use super::client::Client;
 use super::engines;
-use super::envoy::{Balancing, Envoy, EnvoyError, Filter, Settings};
+use super::envoy::{Balancing, Envoy, EnvoyError, Filter, INDEXER, Settings};
 use super::indexer::{self, Indexer};
 use super::load::{self, Outcome};
 use super::process::{self, ProcessError};
@@ -150,7 +150,7 @@ impl System {
                 Balancing::Prefixway(Filter {
                     module: options.module.clone(),
                     plugin: json!({"indexers": ["prefixway_indexer"], "mode": "on"}),
-                    indexer: settings.grpc,
+                    indexers: vec![(INDEXER.to_owned(), settings.grpc)],
                 })
             }
         };

@@ -43,9 +43,12 @@ pub struct Filter {
     pub module: PathBuf,
     /// Plugin configuration (`docs/filter.md`).
     pub plugin: serde_json::Value,
-    /// Where the indexer's snapshot stream listens.
-    pub indexer: SocketAddr,
+    /// The clusters of the indexers, by name, and where their snapshot streams listen.
+    pub indexers: Vec<(String, SocketAddr)>,
 }
+
+/// Name of the cluster where there is one indexer.
+pub const INDEXER: &str = "prefixway_indexer";
 
 /// Envoy's settings.
 #[derive(Clone, Debug)]
@@ -87,6 +90,13 @@ struct Address {
     port: u16,
 }
 
+#[derive(Serialize)]
+struct Cluster {
+    name: String,
+    #[serde(flatten)]
+    address: Address,
+}
+
 impl From<SocketAddr> for Address {
     fn from(address: SocketAddr) -> Self {
         // Quoted, since an IPv6 address is no plain YAML scalar inside braces.
@@ -122,10 +132,15 @@ pub fn render(
             "module".to_owned(),
             serde_json::to_string(&filter.module)?.into(),
         );
-        values.insert(
-            "indexer".to_owned(),
-            serde_json::to_value(Address::from(filter.indexer))?,
-        );
+        let indexers: Vec<Cluster> = filter
+            .indexers
+            .iter()
+            .map(|(name, address)| Cluster {
+                name: name.clone(),
+                address: Address::from(*address),
+            })
+            .collect();
+        values.insert("indexers".to_owned(), serde_json::to_value(indexers)?);
     }
     Ok(minijinja::Environment::new().render_str(TEMPLATE, minijinja::value::Serde(values))?)
 }
@@ -285,7 +300,9 @@ mod tests {
         Balancing::Prefixway(Filter {
             module: PathBuf::from("/tmp/a \"quoted\" path.wasm"),
             plugin: serde_json::json!({"indexers": ["prefixway_indexer"]}),
-            indexer: "127.0.0.1:9701".parse().unwrap(),
+            indexers: [(INDEXER, "127.0.0.1:9701"), ("another", "[::1]:9702")]
+                .map(|(name, address)| (name.to_owned(), address.parse().unwrap()))
+                .to_vec(),
         })
     }
 
@@ -296,7 +313,10 @@ mod tests {
             r#"address: "::1", port_value: 2"#,
             r#"filename: "/tmp/a \"quoted\" path.wasm""#,
             r#"value: "{\"indexers\":[\"prefixway_indexer\"]}""#,
+            "cluster_name: prefixway_indexer\n",
             "port_value: 9701",
+            "cluster_name: another\n",
+            r#"address: "::1", port_value: 9702"#,
         ] {
             assert!(text.contains(part), "{part} is missing in\n{text}");
         }

@@ -49,6 +49,19 @@ pub struct Settings {
     pub grpc: SocketAddr,
     /// Where health and metrics are served.
     pub http: SocketAddr,
+    /// Its part where several share the engines.
+    pub sharing: Option<Sharing>,
+}
+
+/// One of several indexers that share the engines.
+#[derive(Clone, Debug)]
+pub struct Sharing {
+    /// Its name.
+    pub shard: String,
+    /// All names.
+    pub shards: Vec<String>,
+    /// The seed that they share.
+    pub seed: String,
 }
 
 impl Settings {
@@ -68,6 +81,7 @@ impl Settings {
             mode: "on".to_owned(),
             grpc: free_address()?,
             http: free_address()?,
+            sharing: None,
         })
     }
 
@@ -78,13 +92,18 @@ impl Settings {
             .iter()
             .map(|source| self.endpoint(source))
             .collect();
-        let configuration = json!({
+        let mut configuration = json!({
             "listen": {"http": self.http.to_string(), "grpc": self.grpc.to_string()},
             "state_dir": state_dir,
             "models": [{"id": self.model, "names": [self.model], "model_dir": self.model_dir}],
             "endpoints": endpoints,
             "policy": {"mode": self.mode, "explain": true},
         });
+        if let (Some(sharing), Some(keys)) = (&self.sharing, configuration.as_object_mut()) {
+            keys.insert("shard".to_owned(), json!(sharing.shard));
+            keys.insert("shards".to_owned(), json!(sharing.shards));
+            keys.insert("seed".to_owned(), json!(sharing.seed));
+        }
         format!("{configuration:#}\n")
     }
 

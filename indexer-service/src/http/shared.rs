@@ -3,6 +3,7 @@
 use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Json;
+use prefixway_core::hash::Space;
 use prefixway_core::index::SharedScan;
 use prefixway_core::rung::rungs;
 use serde_json::{Value, json};
@@ -65,7 +66,7 @@ fn prefix(found: &SharedView) -> Value {
         .ok()
         .and_then(|rungs| rungs.checked_sub(1));
     let bytes = depth
-        .and_then(|place| rungs(u32::MAX).nth(place))
+        .and_then(|place| rungs(Space::Text, u32::MAX).nth(place))
         .map(|chunks| u64::from(chunks) * CHUNK_BYTES);
     json!({
         "hash": format!("{:016x}", prefix.hash),

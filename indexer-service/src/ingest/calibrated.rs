@@ -5,7 +5,6 @@ use std::net::SocketAddr;
 use prefixway_core::index::SourceId;
 
 use super::Ingest;
-use super::feed::FeedInput;
 use crate::calibration::{Calibrated, EngineReport, EngineState};
 
 impl Ingest {
@@ -96,7 +95,7 @@ impl Ingest {
             model.id
         };
         self.index.add_source(source, model, endpoint.holders);
-        self.feed(source, FeedInput::StartOver);
+        self.replay_all(source);
         self.endpoints.set_changed();
     }
 }

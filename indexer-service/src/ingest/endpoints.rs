@@ -32,6 +32,8 @@ pub(super) struct Endpoint {
     pub(super) holders: [HolderId; 3],
     /// `None` without an event source.
     pub(super) feed: Option<Feed>,
+    /// Times that it was not read since its share of the queue was full, as told in the metrics.
+    pub(super) waits: u64,
     /// Whether the index dropped blocks to stay within its bound.
     pub(super) is_cut: bool,
     /// Whether it spells prompts otherwise than its model, so that its tokens say nothing about requests.
@@ -76,7 +78,8 @@ impl Endpoints {
                 feed: settings
                     .events
                     .as_ref()
-                    .map(|events| Feed::new(events.replay.is_some())),
+                    .map(|events| Feed::new(events.replay.is_some(), number)),
+                waits: 0,
                 is_cut: false,
                 is_odd: false,
                 engine: None,

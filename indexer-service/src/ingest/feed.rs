@@ -1,17 +1,48 @@
 //! One event source: what its updates mean for the index.
 //!
-//! The sequence tracker decides what is applied. This adds the one thing that it can't see: after a reconnection, whether the engine behind
-//! the address is still the same. An idle engine that restarted says nothing, so a replay after a reconnection begins one batch *early*:
-//!
 //! ```text
-//!  asked from n-1:  n-1 with the payload we know ─► same engine, go on      another payload, or nothing at all ─► another engine, from 0
+//!               Connected                 all replayed
+//!  connecting ────────────► replaying ─────────────────────► live ◄──────────────┐
+//!                            ▲  │  ▲                          │ │                │ answers, or a batch
+//!                            │  │  │ gap, other engine        │ └──► silent ─────┤
+//!               failed: asked│  │  └──────────────────────────┤   Disconnected,  │
+//!               again, ever  └──┤                             │   or two soundings without an answer
+//!               more rarely     │ given up                    │
+//!                               ▼                             │
+//!                             gapped ─────────────────────────┘
+//!                                    a sounding is answered: everything is asked for anew
 //! ```
+//!
+//! The sequence tracker ([`prefixway_core::sequence`]) decides what is applied. This adds what it can't see:
+//!
+//! - **Is it still the same engine?** An idle engine that restarted says nothing, and another one may have taken the address. So a replay after a
+//!   reconnection begins one batch *early*:
+//!   ```text
+//!    asked from n-1:  n-1 with the payload we know ─► same engine, go on      another payload, or nothing at all ─► another engine, from 0
+//!   ```
+//! - **Has a batch got lost that no later one shows?** A source that has been quiet is asked the same way, by a *sounding*: a replay from the newest batch
+//!   that changes no state where everything is as expected. It also finds an engine that was replaced behind a connection that never broke, brings the
+//!   newest batches where those got lost, and tells an idle engine from a dead one.
+//! - **When is a failed replay asked for again?** After a pause that doubles, with jitter; meanwhile what was known stays, and live batches wait.
 
 use prefixway_core::sequence::{
-    Action, DEFAULT_HELD_BATCHES, Input, SequenceCounters, SequenceTracker, SourceState,
+    Action, DEFAULT_HELD_BATCHES, DEFAULT_HELD_BYTES, Input, SequenceCounters, SequenceTracker,
+    SourceState,
 };
+use prost::bytes::Bytes;
 
+use super::pauses::Pauses;
 use crate::kv_events::ReplayRequest;
+
+/// Replays that fail one after the other before what they should have brought is given up. A publisher whose replays have all failed so far
+/// is asked once.
+const MAX_TRIES: u32 = 4;
+/// First pause before a failed replay is asked for again; it doubles.
+const RETRY_MS: u64 = 500;
+/// Quiet after which a source is sounded, and time between two soundings of a gapped one.
+const SOUND_MS: u64 = 30_000;
+/// Soundings without an answer after which a source is silent.
+const MAX_UNANSWERED: u32 = 2;
 
 /// What came from the subscriber for this source.
 #[derive(Debug)]
@@ -20,12 +51,12 @@ pub(super) enum FeedInput {
     Disconnected,
     Live {
         seq: u64,
-        payload: Vec<u8>,
+        payload: Bytes,
     },
     Replayed {
         request: ReplayRequest,
         seq: u64,
-        payload: Vec<u8>,
+        payload: Bytes,
     },
     ReplayEnded {
         request: ReplayRequest,
@@ -33,12 +64,14 @@ pub(super) enum FeedInput {
     },
     /// What was made of the batches no longer holds.
     StartOver,
+    /// Time has passed.
+    Tick,
 }
 
 /// What has to be done, in order.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum FeedAction {
-    Apply(Vec<u8>),
+    Apply(Bytes),
     Reset,
     Replay { request: ReplayRequest, from: u64 },
 }
@@ -46,40 +79,83 @@ pub(super) enum FeedAction {
 /// State of one source.
 #[derive(Debug)]
 pub(super) struct Feed {
-    tracker: SequenceTracker<Vec<u8>>,
+    tracker: SequenceTracker<Bytes>,
     can_replay: bool,
-    is_connected: bool,
+    link: LinkState,
     has_been_live: bool,
     /// The newest request; answers to others are old.
-    request: Request,
-    /// The newest batch applied.
-    last: Option<(u64, Vec<u8>)>,
+    request: ReplayRequest,
+    purpose: Purpose,
+    /// The newest batch that was given to be applied.
+    last: Option<(u64, Bytes)>,
+    pauses: Pauses,
+    /// Replays that have failed one after the other.
+    failures: u32,
+    /// Whether a replay has ever come to its end.
+    has_replayed: bool,
+    /// When the source was heard of last, or sounded in vain.
+    heard_ms: u64,
+    /// Soundings that have not been answered, one after the other.
+    unanswered: u32,
+    soundings: u64,
 }
 
-#[derive(Debug)]
-struct Request {
-    number: ReplayRequest,
-    /// Whether its answer has to begin with [`Feed::last`] still.
-    overlaps: bool,
+/// Whether the publisher is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LinkState {
+    Never,
+    Up,
+    Down,
+}
+
+/// What the newest request is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// Nothing is under way.
+    None,
+    /// What the tracker asked for.
+    CatchUp { from: u64, overlaps: bool },
+    /// The same, failed: asked again at the time.
+    Retry {
+        from: u64,
+        overlaps: bool,
+        at_ms: u64,
+    },
+    /// To see whether everything is as expected; `is_confirmed` once the newest batch has been seen again.
+    Sounding {
+        newest: Option<(u64, Bytes)>,
+        is_confirmed: bool,
+    },
 }
 
 impl Feed {
-    pub(super) fn new(can_replay: bool) -> Self {
+    /// A source that has not been heard of. `number` tells its pauses from those of others.
+    pub(super) fn new(can_replay: bool, number: u32) -> Self {
         Self {
-            tracker: SequenceTracker::new(DEFAULT_HELD_BATCHES),
+            tracker: SequenceTracker::new(DEFAULT_HELD_BATCHES)
+                .with_held_bytes(DEFAULT_HELD_BYTES, Bytes::len),
             can_replay,
-            is_connected: false,
+            link: LinkState::Never,
             has_been_live: false,
-            request: Request {
-                number: ReplayRequest(0),
-                overlaps: false,
-            },
+            request: ReplayRequest(0),
+            purpose: Purpose::None,
             last: None,
+            pauses: Pauses::new(number),
+            failures: 0,
+            has_replayed: false,
+            heard_ms: 0,
+            unanswered: 0,
+            soundings: 0,
         }
     }
 
+    /// The source's state. Without a connection it is silent, whatever it was before.
     pub(super) fn state(&self) -> SourceState {
-        self.tracker.state()
+        match (self.link, self.tracker.state()) {
+            (_, SourceState::Gone) => SourceState::Gone,
+            (LinkState::Down, _) => SourceState::Silent,
+            (_, state) => state,
+        }
     }
 
     pub(super) fn is_partial(&self) -> bool {
@@ -87,7 +163,7 @@ impl Feed {
     }
 
     pub(super) fn is_connected(&self) -> bool {
-        self.is_connected
+        self.link == LinkState::Up
     }
 
     /// Whether the source has connected and caught up at least once.
@@ -103,108 +179,236 @@ impl Feed {
         self.tracker.counters()
     }
 
-    /// The payload of an [`FeedAction::Apply`], given back after it was applied.
-    pub(super) fn applied(&mut self, payload: Vec<u8>) {
-        if let Some(seq) = self.tracker.next_seq().checked_sub(1) {
-            self.last = Some((seq, payload));
-        }
+    /// Soundings so far.
+    pub(super) fn soundings(&self) -> u64 {
+        self.soundings
     }
 
-    pub(super) fn step(&mut self, input: FeedInput) -> Vec<FeedAction> {
-        let actions = match input {
-            FeedInput::Connected => return self.connected(),
+    pub(super) fn step(&mut self, input: FeedInput, now_ms: u64) -> Vec<FeedAction> {
+        match input {
+            FeedInput::Connected => self.connected(now_ms),
             FeedInput::Disconnected => {
-                self.is_connected = false;
-                self.tracker.step(Input::Silent)
+                self.link = LinkState::Down;
+                // Nobody is there to be asked; the next connection asks anew.
+                self.purpose = Purpose::None;
+                self.track(Input::Silent)
             }
-            FeedInput::Live { seq, payload } => self.tracker.step(Input::Live {
-                seq,
-                batch: payload,
-            }),
+            FeedInput::Live { seq, payload } => {
+                self.heard(now_ms);
+                self.track(Input::Live {
+                    seq,
+                    batch: payload,
+                })
+            }
             FeedInput::Replayed { request, .. } | FeedInput::ReplayEnded { request, .. }
-                if request != self.request.number =>
+                if request != self.request =>
             {
                 Vec::new()
             }
-            FeedInput::Replayed { seq, payload, .. } => return self.replayed(seq, payload),
-            FeedInput::ReplayEnded { complete, .. } => return self.replay_ended(complete),
-            FeedInput::StartOver => return self.new_engine(),
-        };
-        self.finish(actions)
+            FeedInput::Replayed { seq, payload, .. } => {
+                self.heard(now_ms);
+                self.replayed(seq, payload)
+            }
+            FeedInput::ReplayEnded { complete: true, .. } => {
+                self.heard(now_ms);
+                self.has_replayed = true;
+                self.failures = 0;
+                self.replay_ended()
+            }
+            FeedInput::ReplayEnded {
+                complete: false, ..
+            } => self.replay_failed(now_ms),
+            FeedInput::StartOver => self.new_engine(),
+            FeedInput::Tick => self.tick(now_ms),
+        }
     }
 
-    fn connected(&mut self) -> Vec<FeedAction> {
-        self.is_connected = true;
-        let actions = self.tracker.step(Input::Connected {
+    fn heard(&mut self, now_ms: u64) {
+        self.heard_ms = now_ms;
+        self.unanswered = 0;
+    }
+
+    fn connected(&mut self, now_ms: u64) -> Vec<FeedAction> {
+        self.link = LinkState::Up;
+        self.failures = 0;
+        self.heard(now_ms);
+        let mut actions = self.track(Input::Connected {
             can_replay: self.can_replay,
         });
-        let mut actions = self.finish(actions);
         if let (Some((seq, _)), [FeedAction::Replay { from, .. }]) =
             (&self.last, actions.as_mut_slice())
             && *from == seq + 1
         {
             *from = *seq;
-            self.request.overlaps = true;
+            self.purpose = Purpose::CatchUp {
+                from: *seq,
+                overlaps: true,
+            };
         }
         actions
     }
 
-    fn replayed(&mut self, seq: u64, payload: Vec<u8>) -> Vec<FeedAction> {
-        if std::mem::take(&mut self.request.overlaps)
-            && let Some((last_seq, last)) = &self.last
-            && seq == *last_seq
-        {
-            return if *last == payload {
-                Vec::new()
-            } else {
-                self.new_engine()
-            };
+    fn replayed(&mut self, seq: u64, payload: Bytes) -> Vec<FeedAction> {
+        match &mut self.purpose {
+            Purpose::None | Purpose::Retry { .. } => Vec::new(),
+            Purpose::CatchUp { overlaps, .. } => {
+                if std::mem::take(overlaps) {
+                    let is_same = self.last.as_ref() == Some(&(seq, payload));
+                    return if is_same {
+                        Vec::new()
+                    } else {
+                        self.new_engine()
+                    };
+                }
+                // What a retry would ask for is what comes now.
+                self.failures = 0;
+                self.track(Input::Replayed {
+                    seq,
+                    batch: payload,
+                })
+            }
+            Purpose::Sounding {
+                newest: Some(newest),
+                is_confirmed,
+            } if !*is_confirmed => {
+                *is_confirmed = *newest == (seq, payload);
+                if *is_confirmed {
+                    Vec::new()
+                } else {
+                    self.new_engine()
+                }
+            }
+            Purpose::Sounding { .. } => self.track(Input::Found {
+                seq,
+                batch: payload,
+            }),
         }
-        let actions = self.tracker.step(Input::Replayed {
-            seq,
-            batch: payload,
-        });
-        self.finish(actions)
     }
 
-    fn replay_ended(&mut self, complete: bool) -> Vec<FeedAction> {
-        if std::mem::take(&mut self.request.overlaps) && complete {
+    fn replay_ended(&mut self) -> Vec<FeedAction> {
+        match std::mem::replace(&mut self.purpose, Purpose::None) {
+            Purpose::None | Purpose::Retry { .. } => Vec::new(),
             // The engine does not even have the batch that we know to be its newest.
-            return self.new_engine();
+            Purpose::CatchUp { overlaps: true, .. }
+            | Purpose::Sounding {
+                newest: Some(_),
+                is_confirmed: false,
+            } => self.new_engine(),
+            Purpose::CatchUp { .. } => self.track(Input::ReplayEnd),
+            Purpose::Sounding { .. } if self.tracker.state() == SourceState::Gapped => {
+                // It answers again: what was given up can be had now, as far as it is still there.
+                self.new_engine()
+            }
+            Purpose::Sounding { .. } => self.track(Input::Heard),
         }
-        let actions = self.tracker.step(if complete {
-            Input::ReplayEnd
+    }
+
+    fn replay_failed(&mut self, now_ms: u64) -> Vec<FeedAction> {
+        match std::mem::replace(&mut self.purpose, Purpose::None) {
+            Purpose::None | Purpose::Retry { .. } => Vec::new(),
+            Purpose::CatchUp { from, overlaps } => {
+                self.failures += 1;
+                let tries = if self.has_replayed { MAX_TRIES } else { 2 };
+                if self.failures < tries {
+                    // What has come of it is not asked for again.
+                    let from = if overlaps {
+                        from
+                    } else {
+                        self.tracker.next_seq()
+                    };
+                    self.purpose = Purpose::Retry {
+                        from,
+                        overlaps,
+                        at_ms: now_ms + self.pauses.growing(RETRY_MS, self.failures),
+                    };
+                    return Vec::new();
+                }
+                self.track(Input::ReplayFailed)
+            }
+            Purpose::Sounding { .. } => {
+                self.heard_ms = now_ms;
+                self.unanswered += 1;
+                if self.unanswered >= MAX_UNANSWERED {
+                    self.track(Input::Silent)
+                } else {
+                    Vec::new()
+                }
+            }
+        }
+    }
+
+    fn tick(&mut self, now_ms: u64) -> Vec<FeedAction> {
+        match self.purpose {
+            Purpose::Retry {
+                from,
+                overlaps,
+                at_ms,
+            } if now_ms >= at_ms => {
+                self.purpose = Purpose::CatchUp { from, overlaps };
+                vec![self.ask(from)]
+            }
+            Purpose::None if self.can_replay && self.is_connected() => self.sound(now_ms),
+            _ => Vec::new(),
+        }
+    }
+
+    /// Asks for the newest batch, where the source has been quiet for long or is gapped.
+    fn sound(&mut self, now_ms: u64) -> Vec<FeedAction> {
+        let is_following = matches!(
+            self.tracker.state(),
+            SourceState::Live | SourceState::Gapped | SourceState::Silent
+        );
+        let since_ms = if self.tracker.state() == SourceState::Gapped {
+            self.pauses.last_ms()
         } else {
-            Input::ReplayFailed
-        });
-        self.finish(actions)
+            self.heard_ms.max(self.pauses.last_ms())
+        };
+        if !is_following || !self.pauses.is_over(SOUND_MS, since_ms, now_ms) {
+            return Vec::new();
+        }
+        self.soundings += 1;
+        let from = self.last.as_ref().map_or(0, |(seq, _)| *seq);
+        self.purpose = Purpose::Sounding {
+            newest: self.last.clone(),
+            is_confirmed: false,
+        };
+        vec![self.ask(from)]
+    }
+
+    fn ask(&mut self, from: u64) -> FeedAction {
+        self.request = ReplayRequest(self.request.0 + 1);
+        FeedAction::Replay {
+            request: self.request,
+            from,
+        }
     }
 
     fn new_engine(&mut self) -> Vec<FeedAction> {
-        let actions = self.tracker.step(Input::NewEngine);
-        self.finish(actions)
+        self.purpose = Purpose::None;
+        self.track(Input::NewEngine)
     }
 
-    /// Numbers the replays, and keeps in mind what the actions mean here.
-    fn finish(&mut self, actions: Vec<Action<Vec<u8>>>) -> Vec<FeedAction> {
-        let actions = actions
+    /// Steps the tracker, numbers the replays, and keeps in mind what the actions mean here.
+    fn track(&mut self, input: Input<Bytes>) -> Vec<FeedAction> {
+        let actions = self
+            .tracker
+            .step(input)
             .into_iter()
             .map(|action| match action {
-                Action::Apply { batch, .. } => FeedAction::Apply(batch),
+                Action::Apply { seq, batch } => {
+                    self.last = Some((seq, batch.clone()));
+                    FeedAction::Apply(batch)
+                }
                 Action::Reset => {
                     self.last = None;
                     FeedAction::Reset
                 }
                 Action::Replay { from } => {
-                    let number = ReplayRequest(self.request.number.0 + 1);
-                    self.request = Request {
-                        number,
+                    self.purpose = Purpose::CatchUp {
+                        from,
                         overlaps: false,
                     };
-                    FeedAction::Replay {
-                        request: number,
-                        from,
-                    }
+                    self.ask(from)
                 }
             })
             .collect();
@@ -217,138 +421,4 @@ impl Feed {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn payload(text: &str) -> Vec<u8> {
-        text.as_bytes().to_vec()
-    }
-
-    /// Steps, gives applied payloads back, and says what happened in short words.
-    fn step(feed: &mut Feed, input: FeedInput) -> Vec<String> {
-        feed.step(input)
-            .into_iter()
-            .map(|action| match action {
-                FeedAction::Apply(batch) => {
-                    let text = String::from_utf8(batch.clone()).unwrap();
-                    feed.applied(batch);
-                    text
-                }
-                FeedAction::Reset => "reset".to_owned(),
-                FeedAction::Replay { request, from } => format!("replay {} from {from}", request.0),
-            })
-            .collect()
-    }
-
-    fn live(seq: u64, text: &str) -> FeedInput {
-        FeedInput::Live {
-            seq,
-            payload: payload(text),
-        }
-    }
-
-    fn replayed(request: u64, seq: u64, text: &str) -> FeedInput {
-        FeedInput::Replayed {
-            request: ReplayRequest(request),
-            seq,
-            payload: payload(text),
-        }
-    }
-
-    fn ended(request: u64, complete: bool) -> FeedInput {
-        FeedInput::ReplayEnded {
-            request: ReplayRequest(request),
-            complete,
-        }
-    }
-
-    /// A source that is live after batches 0 and 1.
-    fn live_feed() -> Feed {
-        let mut feed = Feed::new(true);
-        assert_eq!(step(&mut feed, FeedInput::Connected), ["replay 1 from 0"]);
-        assert_eq!(step(&mut feed, replayed(1, 0, "a")), ["a"]);
-        assert!(!feed.has_been_live());
-        assert!(step(&mut feed, ended(1, true)).is_empty());
-        assert!(feed.has_been_live());
-        assert_eq!(step(&mut feed, live(1, "b")), ["b"]);
-        feed
-    }
-
-    #[test]
-    fn the_same_engine_goes_on_after_a_reconnection() {
-        let mut feed = live_feed();
-        step(&mut feed, FeedInput::Disconnected);
-        assert_eq!(feed.state(), SourceState::Silent);
-        assert_eq!(step(&mut feed, FeedInput::Connected), ["replay 2 from 1"]);
-        assert!(step(&mut feed, replayed(2, 1, "b")).is_empty());
-        assert_eq!(step(&mut feed, replayed(2, 2, "c")), ["c"]);
-        assert!(step(&mut feed, ended(2, true)).is_empty());
-        assert_eq!(feed.state(), SourceState::Live);
-    }
-
-    #[test]
-    fn an_idle_engine_that_restarted_is_noticed() {
-        let mut feed = live_feed();
-        step(&mut feed, FeedInput::Disconnected);
-        step(&mut feed, FeedInput::Connected);
-        assert_eq!(
-            step(&mut feed, ended(2, true)),
-            ["reset", "replay 3 from 0"]
-        );
-        assert!(step(&mut feed, ended(3, true)).is_empty());
-        assert_eq!(step(&mut feed, live(0, "z")), ["z"]);
-    }
-
-    #[test]
-    fn a_restarted_engine_that_has_got_further_is_noticed() {
-        let mut feed = live_feed();
-        step(&mut feed, FeedInput::Disconnected);
-        step(&mut feed, FeedInput::Connected);
-        assert_eq!(
-            step(&mut feed, replayed(2, 1, "other")),
-            ["reset", "replay 3 from 0"]
-        );
-        assert!(step(&mut feed, replayed(2, 2, "old answer")).is_empty());
-        assert_eq!(step(&mut feed, replayed(3, 0, "x")), ["x"]);
-    }
-
-    #[test]
-    fn a_publisher_that_does_not_answer_proves_nothing() {
-        let mut feed = live_feed();
-        step(&mut feed, FeedInput::Disconnected);
-        step(&mut feed, FeedInput::Connected);
-        assert!(step(&mut feed, ended(2, false)).is_empty());
-        assert_eq!(step(&mut feed, live(2, "c")), ["c"]);
-    }
-
-    #[test]
-    fn a_gap_asks_from_the_missing_batch_without_overlap() {
-        let mut feed = live_feed();
-        assert_eq!(step(&mut feed, live(3, "d")), ["replay 2 from 2"]);
-        assert_eq!(step(&mut feed, replayed(2, 2, "c")), ["c"]);
-        assert_eq!(step(&mut feed, ended(2, true)), ["d"]);
-    }
-
-    #[test]
-    fn a_source_that_starts_over_gets_all_its_batches_again() {
-        let mut feed = live_feed();
-        assert_eq!(
-            step(&mut feed, FeedInput::StartOver),
-            ["reset", "replay 2 from 0"]
-        );
-        assert_eq!(step(&mut feed, replayed(2, 0, "a")), ["a"]);
-        assert_eq!(step(&mut feed, replayed(2, 1, "b")), ["b"]);
-        assert!(step(&mut feed, ended(2, true)).is_empty());
-        assert_eq!(step(&mut feed, live(2, "c")), ["c"]);
-        // Before it has connected there is nothing to drop and nobody to ask.
-        assert!(step(&mut Feed::new(true), FeedInput::StartOver).is_empty());
-    }
-
-    #[test]
-    fn without_replay_a_source_follows_at_once() {
-        let mut feed = Feed::new(false);
-        assert!(step(&mut feed, FeedInput::Connected).is_empty());
-        assert_eq!(step(&mut feed, live(7, "h")), ["h"]);
-        assert_eq!(feed.state(), SourceState::Gapped);
-    }
-}
+mod tests;

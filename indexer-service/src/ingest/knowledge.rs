@@ -199,7 +199,10 @@ impl Ingest {
             let [holder, ..] = endpoint.holders;
             if self.index.approximate_stats(holder).is_some() {
                 let endpoint = &endpoint.label.endpoint;
-                tracing::info!(endpoint, "engine has started anew: decisions are forgotten");
+                tracing::info!(
+                    endpoint,
+                    "what the engine held is gone: decisions are forgotten"
+                );
                 self.index.forget_decisions(holder);
             }
         }

@@ -47,21 +47,16 @@ impl Model {
     /// Adds the model to the index.
     pub(super) fn add(
         number: usize,
-        config: &Config,
         settings: &config::Model,
         profile: Profile,
         verdict: ModelVerdict,
         index: &mut Index,
     ) -> Self {
         let id = ModelId(u32::try_from(number).unwrap_or(u32::MAX) & !TWIN);
-        let mut endpoints = config
-            .endpoints
-            .iter()
-            .filter(|endpoint| endpoint.model == number);
         let mut model = Self {
             id,
             settings: settings.clone(),
-            has_events: endpoints.any(|endpoint| endpoint.events.is_some()),
+            has_events: settings.has_events,
             assumes: profile
                 .variants
                 .first()
@@ -87,8 +82,8 @@ impl Model {
         };
         let (id, revision) = (&self.settings.id, self.spelling.revision);
         index.add_model(self.id, id, revision, vocabulary);
-        // In a scope of its own: blocks of the same tokens are one in the index, and those of the twin must not be the model's.
-        index.add_model(self.twin(), id, !revision, None);
+        // Requests that carry token ids are served by it as by any: there it is the model's. It has no text.
+        index.add_model(self.twin(), id, revision, None);
     }
 
     /// A model of the same name whose tokens spell no text: for the events of engines that spell prompts otherwise.

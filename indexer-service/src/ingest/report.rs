@@ -66,6 +66,14 @@ pub struct EndpointReport {
     pub replays: u64,
     /// Batches that came twice.
     pub duplicates: u64,
+    /// Live batches that found no room while a replay ran.
+    pub overflows: u64,
+    /// Times it was asked whether all is as expected, since it was quiet or gapped.
+    pub soundings: u64,
+    /// Times it was not read since its share of the queue was full.
+    pub waits: u64,
+    /// Updates and batches of it that wait to be applied.
+    pub queued_jobs: usize,
     /// Requests in flight, all gateways.
     pub in_flight: u32,
     /// Prompt tokens sent and not yet prefilled, all gateways.
@@ -402,6 +410,10 @@ impl EndpointReport {
             resets: counters.resets,
             replays: counters.replays,
             duplicates: counters.duplicates,
+            overflows: counters.overflowed,
+            soundings: feed.map(Feed::soundings).unwrap_or_default(),
+            waits: ingest.subscriber.waits(endpoint.source),
+            queued_jobs: ingest.turns.waiting(endpoint.source),
             in_flight,
             queued_prefill_tokens,
             running: figures.map(|figures| figures.running),

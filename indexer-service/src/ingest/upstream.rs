@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use prefixway_core::hash::Space;
 use prefixway_core::index::{Decided, Speculation};
 use prefixway_core::proto::{self, up};
 
@@ -63,11 +64,17 @@ impl Ingest {
             return;
         }
         let [holder, ..] = endpoint.holders;
+        let space = if routed.token_ids {
+            Space::Token
+        } else {
+            Space::Text
+        };
         let (credit, life) = match endpoint.knowledge {
             Knowledge::Blind => return,
             Knowledge::Approximate => {
                 let decided = Decided {
                     holder,
+                    space,
                     rungs: &rungs,
                     prompt_tokens: routed.estimated_prompt_tokens,
                     prompt_bytes: routed.prompt_bytes,
@@ -86,6 +93,7 @@ impl Ingest {
                     + Duration::from_secs_f64(prefill.min(600.0));
                 let id = self.index.credit_speculative(&Speculation {
                     holder,
+                    space,
                     rungs: &rungs,
                     prompt_tokens: routed.estimated_prompt_tokens,
                     prompt_bytes: routed.prompt_bytes,

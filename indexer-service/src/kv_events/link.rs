@@ -1,14 +1,14 @@
 //! One source's sockets: SUB, its monitor, and a replay while there is one.
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use prefixway_core::index::SourceId;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, TryAcquireError, mpsc};
+use tokio::sync::mpsc;
 
 use super::multipart::{self, Message};
+use super::quota::Quota;
 use super::replay::{Replay, Step};
-use super::{Batch, ReplayRequest, SOURCE_QUOTA, Source, SubscribeError, Update};
+use super::{Batch, ReplayRequest, Source, SubscribeError, Update};
 use crate::config::Publisher;
 
 /// Messages read from one socket before the next one has its turn.
@@ -40,7 +40,7 @@ pub(super) struct Link {
     strangers: u32,
     replay_address: Option<String>,
     replay: ReplayState,
-    quota: Arc<Semaphore>,
+    quota: Quota,
     /// Whether the last turn left something unread because there was no room.
     paused: bool,
 }
@@ -117,13 +117,17 @@ impl Link {
             strangers: 0,
             replay_address: source.events.replay.clone(),
             replay: ReplayState::None,
-            quota: Arc::new(Semaphore::new(SOURCE_QUOTA)),
+            quota: Quota::default(),
             paused: false,
         })
     }
 
     pub(super) fn id(&self) -> SourceId {
         self.id
+    }
+
+    pub(super) fn quota(&self) -> Quota {
+        self.quota.clone()
     }
 
     pub(super) fn bound_address(&self) -> Option<String> {
@@ -183,7 +187,7 @@ impl Link {
         updates: &mpsc::Sender<Update>,
         now: Instant,
     ) -> Result<(), Halt> {
-        self.paused = false;
+        let has_waited = std::mem::take(&mut self.paused);
         let result = self
             .read_monitor(updates)
             .and_then(|()| self.read_replay(updates, now))
@@ -191,6 +195,9 @@ impl Link {
         match result {
             Err(Halt::NoRoom) => {
                 self.paused = true;
+                if !has_waited {
+                    self.quota.count_wait();
+                }
                 Ok(())
             }
             other => other,
@@ -238,7 +245,7 @@ impl Link {
 
     fn read_live(&mut self, updates: &mpsc::Sender<Update>) -> Result<(), Halt> {
         for _ in 0..READS_PER_TURN {
-            let permit = self.permit()?;
+            self.need_room()?;
             let slot = reserve(updates)?;
             match multipart::receive(&self.live) {
                 Ok(Some(message)) => match message {
@@ -248,8 +255,8 @@ impl Link {
                             source,
                             seq,
                             replay: None,
+                            share: self.quota.take(payload.len()),
                             payload,
-                            permit,
                         }));
                     }
                     Message::EndOfReplay | Message::Malformed => {
@@ -268,7 +275,7 @@ impl Link {
 
     fn read_replay(&mut self, updates: &mpsc::Sender<Update>, now: Instant) -> Result<(), Halt> {
         for _ in 0..READS_PER_TURN {
-            let permit = self.permit()?;
+            self.need_room()?;
             let slot = reserve(updates)?;
             let source = self.id;
             let (request, step) = match &mut self.replay {
@@ -282,8 +289,8 @@ impl Link {
                     source,
                     seq,
                     replay: Some(request),
+                    share: self.quota.take(payload.len()),
                     payload,
-                    permit,
                 }),
                 Step::Message(Message::Malformed) => Update::Malformed(source),
                 Step::Message(Message::EndOfReplay) => {
@@ -308,13 +315,12 @@ impl Link {
         Ok(())
     }
 
-    fn permit(&self) -> Result<OwnedSemaphorePermit, Halt> {
-        Arc::clone(&self.quota)
-            .try_acquire_owned()
-            .map_err(|error| match error {
-                TryAcquireError::NoPermits => Halt::NoRoom,
-                TryAcquireError::Closed => Halt::Closed,
-            })
+    fn need_room(&self) -> Result<(), Halt> {
+        if self.quota.has_room() {
+            Ok(())
+        } else {
+            Err(Halt::NoRoom)
+        }
     }
 }
 

@@ -1,6 +1,5 @@
 //! The model of a capture.
 
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use prefixway_core::text::{ModelFolder, ProfileError, Prompter, ServerFlags, TokenBytes};
@@ -36,17 +35,14 @@ pub(super) struct Model {
     pub(super) prompter: Prompter,
     pub(super) tokens: TokenBytes,
     pub(super) revision: u64,
-    pub(super) adapters: BTreeSet<String>,
 }
 
 impl Model {
-    pub(super) fn load(folder: &Path, adapters: BTreeSet<String>) -> Result<Self, ModelError> {
+    pub(super) fn load(folder: &Path) -> Result<Self, ModelError> {
         let files = ModelDir::read(folder, None)?;
         let path = || folder.to_owned();
         files
-            .with_folder(ServerFlags::default(), |folder| {
-                Self::derive(folder, adapters)
-            })
+            .with_folder(ServerFlags::default(), Self::derive)
             .ok_or_else(|| ModelError::NoTokenizer { path: path() })?
             .map_err(|source| ModelError::Profile {
                 path: path(),
@@ -54,13 +50,12 @@ impl Model {
             })
     }
 
-    fn derive(folder: &ModelFolder<'_>, adapters: BTreeSet<String>) -> Result<Self, ProfileError> {
+    fn derive(folder: &ModelFolder<'_>) -> Result<Self, ProfileError> {
         let profile = folder.profile()?;
         Ok(Self {
             revision: profile.revision(),
             prompter: Prompter::try_new(profile)?.keep_rendered(),
             tokens: TokenBytes::from_model_files(&folder.files)?,
-            adapters,
         })
     }
 }

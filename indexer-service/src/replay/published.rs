@@ -22,6 +22,8 @@ const MODEL: ModelId = ModelId(0);
 const MAX_TABLE_BYTES: usize = 1 << 30;
 /// Every so many rounds of changes a new gateway subscribes, so that bases are read as well as deltas.
 const ROUNDS_PER_SUBSCRIPTION: u32 = 16;
+/// Bytes of a token id.
+const TOKEN_BYTES: usize = 4;
 /// Holder ids of a rank: one for each tier.
 const HOLDERS: u32 = 3;
 
@@ -58,13 +60,18 @@ pub(super) struct Query<'q> {
 }
 
 impl<'c> PublishedPath<'c> {
-    pub(super) fn try_new(model: &Model, capture: &'c Capture) -> Result<Self, ReplayError> {
+    pub(super) fn try_new(
+        model: Option<&Model>,
+        capture: &'c Capture,
+    ) -> Result<Self, ReplayError> {
         let mut index = Index::new(IndexConfig {
             seed: SEED,
             max_bytes: usize::MAX,
         })
         .with_token_space();
-        index.add_model(MODEL, PROFILE, model.revision, Some(model.tokens.clone()));
+        let revision = model.map_or(0, |model| model.revision);
+        let vocabulary = model.map(|model| model.tokens.clone());
+        index.add_model(MODEL, PROFILE, revision, vocabulary);
         let config = PublisherConfig {
             epoch: 1,
             seed: SEED,
@@ -81,7 +88,7 @@ impl<'c> PublishedPath<'c> {
             rounds: 0,
             endpoints: Endpoints::default(),
             block_size: capture.block_size(),
-            revision: model.revision,
+            revision,
             decode_errors: capture.frame_errors,
         };
         for (&rank, batches) in &capture.batches {
@@ -208,7 +215,11 @@ impl<'c> PublishedPath<'c> {
 
     /// Cached tokens as a gateway predicts them.
     pub(super) fn predict(&self, query: &Query<'_>) -> u32 {
-        let hashes = PromptHashes::new(self.scope(query), &query.prompt.text, SEED, usize::MAX);
+        let hash = match query.prompt.space {
+            Space::Text => PromptHashes::new,
+            Space::Token => PromptHashes::of_token_ids,
+        };
+        let hashes = hash(self.scope(query), &query.prompt.text, SEED, usize::MAX);
         let found = matched_in(self.replica.snapshot(), &self.endpoints, &(), &hashes.rungs);
         let of_rank = |rank: Option<u32>| query.rank.is_none() || query.rank == rank;
         self.endpoints
@@ -223,12 +234,16 @@ impl<'c> PublishedPath<'c> {
 
     /// Cached tokens by the exact index, without rungs.
     pub(super) fn exact(&self, query: &Query<'_>) -> u32 {
-        self.best(
-            query,
-            &self
-                .index
-                .exact_credit(self.scope(query), &query.prompt.text),
-        )
+        let text = match query.prompt.space {
+            Space::Text => query.prompt.text.as_slice(),
+            // The last token is always computed.
+            Space::Token => {
+                let text = &query.prompt.text;
+                text.get(..text.len().saturating_sub(TOKEN_BYTES))
+                    .unwrap_or_default()
+            }
+        };
+        self.best(query, &self.index.exact_credit(self.scope(query), text))
     }
 
     /// Cached tokens by the engine's own token ids.

@@ -10,12 +10,16 @@ const WORST: usize = 10;
 /// Result of a replay. Errors are predicted minus actual cached tokens.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Report {
+    /// What predictions were made from: `text` or `token`.
+    pub space: &'static str,
     /// Requests in the capture.
     pub requests: usize,
     /// Requests whose prediction could be compared with the engine's answer: sent alone, and answered with a usage.
     pub compared: usize,
     /// Predictions without an error.
     pub exact: usize,
+    /// Predictions with an error of at most 16 tokens.
+    pub within_16_tokens: usize,
     /// Mean of the errors' sizes, in tokens.
     pub mean_abs_error_tokens: f64,
     /// Largest amount predicted too little.
@@ -80,9 +84,9 @@ impl Judged {
     /// The likely cause of the error.
     fn cause(&self) -> String {
         match self.prediction {
-            Err(reason) => format!("no prompt text ({reason})"),
+            Err(reason) => format!("no prompt ({reason})"),
             Ok(prediction) if prediction.exact == self.actual => {
-                "rungs are 64 bytes apart".to_owned()
+                "rungs are a chunk or more apart".to_owned()
             }
             Ok(prediction) if prediction.by_token_ids == self.actual => {
                 "the same text in other tokens, as when an engine reads back what it wrote"
@@ -97,6 +101,13 @@ impl Judged {
 }
 
 impl Report {
+    pub(super) fn new(space: &'static str) -> Self {
+        Self {
+            space,
+            ..Self::default()
+        }
+    }
+
     pub(super) fn judge(&mut self, judged: Judged) {
         self.judged.push(judged);
     }
@@ -126,6 +137,11 @@ impl Report {
             .iter()
             .filter(|judged| judged.error() == 0)
             .count();
+        self.within_16_tokens = self
+            .judged
+            .iter()
+            .filter(|judged| judged.error().unsigned_abs() <= 16)
+            .count();
         let largest =
             |excess: fn(&Judged) -> u32| self.judged.iter().map(excess).max().unwrap_or(0);
         self.max_under_tokens = largest(|judged| judged.actual.saturating_sub(judged.predicted()));
@@ -146,9 +162,17 @@ impl Report {
         let mut totals = Table::new();
         totals.load_style(presets::NOTHING);
         for (name, value) in [
+            ("predicted from", self.space.to_owned()),
             ("requests", self.requests.to_string()),
             ("compared with the engine", self.compared.to_string()),
-            ("predicted exactly", self.exact.to_string()),
+            (
+                "predicted exactly",
+                format!("{} of {}", self.exact, self.compared),
+            ),
+            (
+                "predicted within 16 tokens",
+                format!("{} of {}", self.within_16_tokens, self.compared),
+            ),
             (
                 "mean absolute error",
                 format!("{:.2} tokens", self.mean_abs_error_tokens),

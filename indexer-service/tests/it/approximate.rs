@@ -123,8 +123,8 @@ impl Router {
             endpoint,
             rungs: rungs.into(),
             prompt_bytes: hashes.bytes,
-            predicted_cached_tokens: predicted,
             estimated_prompt_tokens: u32::try_from(100 * hashes.bytes / per_100_tokens).unwrap(),
+            ..proto::Routed::default()
         };
         self.gateway.send(up::Kind::Routed(routed)).await;
         let client = reqwest::Client::builder().no_proxy().build().unwrap();

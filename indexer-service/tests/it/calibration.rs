@@ -85,7 +85,8 @@ async fn another_template_demotes_the_model_with_a_reason() {
     let (folder, other) = (tinybpe(None), tinybpe(Some(OTHER_TEMPLATE)));
     let engine = engine(other.path()).await;
     complete(&engine, PROMPT).await;
-    let running = start(&settings(folder.path(), "", &[&engine])).await;
+    let running =
+        start(&(settings(folder.path(), "", &[&engine]) + "\nindex: {token_space: off}")).await;
     let found = model(&running, "differs").await;
     assert_eq!(found["state"], "approximate");
     let reason = found["state_reason"].as_str().unwrap();

@@ -39,6 +39,26 @@ async fn a_base_brings_what_was_there_and_deltas_what_comes_after() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn prefixes_are_known_by_token_ids_too_unless_that_is_switched_off() {
+    let mut publisher = Publisher::bind_anywhere();
+    let chain = Chain::new(1, 40);
+    publisher.lose(&chain.stored(0, 20));
+    let mut rungs = Vec::new();
+    for (more, tokens) in [("", 20 * 16), ("\nindex: {token_space: off}", 0)] {
+        let running = start(&(settings(&[&publisher]) + more)).await;
+        ready(&running).await;
+        let mut gateway = Gateway::connect(running.grpc(), "a").await;
+        gateway.holds(&chain, &[20]).await;
+        assert_eq!(gateway.credits_of_ids(&chain.tokens), [tokens], "{more}");
+        let page = get_json(running.http(), "/api/v1/index").await;
+        rungs.push(page["rungs"].as_u64().unwrap());
+        running.shut_down().await.unwrap();
+    }
+    // One rung for each block of 16 tokens on top of those of the text.
+    assert_eq!(rungs[0], rungs[1] + 20);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gap_is_filled_by_a_replay() {
     let mut publisher = Publisher::bind_anywhere();
     let running = start(&settings(&[&publisher])).await;
@@ -209,6 +229,7 @@ async fn a_decision_is_credited_at_once_and_taken_back_when_it_fails() {
         prompt_bytes: chain.text.len() as u64,
         predicted_cached_tokens: 0,
         estimated_prompt_tokens: 256,
+        token_ids: false,
     }))
     .await;
     let tokens = two

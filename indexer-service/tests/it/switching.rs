@@ -31,8 +31,8 @@ async fn route(gateway: &mut Gateway, chain: &Chain, request: u64) {
             endpoint: 0,
             rungs: rungs.into(),
             prompt_bytes: chain.text.len() as u64,
-            predicted_cached_tokens: 0,
             estimated_prompt_tokens: u32::try_from(chain.tokens.len()).unwrap(),
+            ..proto::Routed::default()
         }))
         .await;
 }

@@ -416,7 +416,7 @@ fn optional<'a, T>(
     }
 }
 
-fn hash(cursor: &mut Cursor<'_>) -> Result<EngineHash, MsgpackError> {
+pub(super) fn hash(cursor: &mut Cursor<'_>) -> Result<EngineHash, MsgpackError> {
     if matches!(cursor.peek()?, 0xc4..=0xc6) {
         cursor.bin().map(EngineHash::from_bytes)
     } else {

@@ -12,6 +12,7 @@ use super::store::Store;
 use super::{BatchOutcome, IndexCounters, SourceId};
 use crate::endpoint::Tier;
 use crate::event::{BlockKeys, EngineHash, Event, ExtraKey, Removed, Stored};
+use crate::hash::Space;
 use crate::rung::is_rung;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
@@ -30,6 +31,8 @@ pub(super) struct Apply<'a> {
     pub(super) now: u16,
     pub(super) id: SourceId,
     pub(super) removals: &'a mut Removals,
+    /// Whether the event may be a report of what is live of which blocks were dropped here.
+    pub(super) may_repeat: bool,
 }
 
 /// Where a stored chain goes on.
@@ -38,6 +41,13 @@ pub(super) struct Place {
     pub(super) block: u32,
     pub(super) chain: TokenChain,
     has_text: bool,
+}
+
+/// How much of a store is live already.
+enum Repeated {
+    Nothing,
+    Part,
+    All,
 }
 
 /// One block of an event.
@@ -95,9 +105,17 @@ impl Apply<'_> {
         if stored.hashes.is_empty() {
             return;
         }
-        if self.is_full_report(stored, copies) {
-            self.counters.full_reports += 1;
-            return;
+        self.may_repeat = false;
+        match self.repeated(stored, copies) {
+            Repeated::Nothing => {}
+            Repeated::Part => {
+                self.counters.full_reports += 1;
+                self.may_repeat = true;
+            }
+            Repeated::All => {
+                self.counters.full_reports += 1;
+                return;
+            }
         }
         // Only whole blocks can be told apart by position; masked groups and placeholders are known by hash.
         let block_size = stored.block_size as usize;
@@ -110,14 +128,25 @@ impl Apply<'_> {
         }
     }
 
-    /// An engine asked to report everything announces a live prefix again; counting it would keep it forever.
-    fn is_full_report(&self, stored: &Stored<'_>, copies: Copies) -> bool {
+    /// How much a store only repeats, if it may be a report: an engine asked to report everything announces a live prefix again, and
+    /// counting it would keep it forever. Where blocks were dropped to stay within the byte bound, a report looks like a store of which a
+    /// part is live. Then what is live is not counted either: a copy too few is missed, a copy too many would never go away.
+    fn repeated(&self, stored: &Stored<'_>, copies: Copies) -> Repeated {
+        if stored.parent.is_some() || stored.hashes.len() < 2 {
+            return Repeated::Nothing;
+        }
         let is_live = |&hash: &EngineHash| {
             self.source
                 .find(hash, self.store)
                 .is_some_and(|id| self.source.count(id, copies, self.store) > 0)
         };
-        stored.parent.is_none() && stored.hashes.len() >= 2 && stored.hashes.iter().all(is_live)
+        if stored.hashes.iter().all(is_live) {
+            Repeated::All
+        } else if self.source.is_partial && stored.hashes.iter().any(is_live) {
+            Repeated::Part
+        } else {
+            Repeated::Nothing
+        }
     }
 
     fn stored_hashes(&mut self, hashes: &[EngineHash], copies: Copies) {
@@ -240,7 +269,7 @@ impl Apply<'_> {
         let counts = place
             .chain
             .extend(block.tokens, block.extra, seed, |number, hash| {
-                if publishes && is_rung(number) {
+                if publishes && is_rung(Space::Token, number) {
                     rung = rungs.acquire(hash, rung);
                 }
             });
@@ -259,7 +288,8 @@ impl Apply<'_> {
         let kept = &mut self.store.blocks[id];
         kept.rung = if chain.is_opaque { NONE } else { rung };
         kept.set_reaches(
-            is_rung(chain.chunks()) && chain.tail_len() + block.lookahead_bytes <= SLACK_BYTES,
+            is_rung(Space::Token, chain.chunks())
+                && chain.tail_len() + block.lookahead_bytes <= SLACK_BYTES,
         );
         kept.set_looks_ahead(block.lookahead_bytes > 0);
         self.lift(id, block.tokens, block.lookahead_bytes, place);
@@ -292,6 +322,13 @@ impl Apply<'_> {
 
     fn count(&mut self, id: u32, copies: Copies, is_placed_now: bool) {
         if self.source.count(id, copies, self.store) > 0 {
+            if self.may_repeat {
+                if is_placed_now {
+                    self.source
+                        .refresh(id, self.source.groups.reach(), self.store);
+                }
+                return;
+            }
             self.counters.duplicate_stores += 1;
         }
         self.source.add_copy(id, copies, is_placed_now, self.store);
@@ -334,6 +371,7 @@ impl Apply<'_> {
                 self.counters.unknown_removes += 1;
             }
         }
+        self.store.rungs.forget_uncovered();
     }
 }
 

@@ -17,6 +17,7 @@ use super::slab::{NONE, Slab};
 use super::speculation::tokens_at;
 use super::{Index, SourceId};
 use crate::endpoint::HolderId;
+use crate::hash::Space;
 use crate::rung::rungs;
 use hashbrown::HashMap;
 
@@ -30,11 +31,13 @@ const SHED_RUNGS: usize = 256;
 pub struct Decided<'a> {
     /// Holder that will have it.
     pub holder: HolderId,
+    /// Space of the prompt.
+    pub space: Space,
     /// Hashes at the prompt's rungs, shallowest first, without a gap.
     pub rungs: &'a [u64],
     /// Estimated tokens of the whole prompt.
     pub prompt_tokens: u32,
-    /// Bytes of canonical text of the whole prompt.
+    /// Bytes of the whole prompt: canonical text, or token ids.
     pub prompt_bytes: u64,
 }
 
@@ -43,6 +46,7 @@ pub struct Decided<'a> {
 pub struct DecisionId {
     number: u32,
     holder: HolderId,
+    space: Space,
     /// Hash of the deepest rung.
     deepest: u64,
     rungs: u32,
@@ -130,6 +134,7 @@ impl Approximates {
         DecisionId {
             number,
             holder: decided.holder,
+            space: decided.space,
             deepest: deepest.map_or(0, |(_, &hash)| hash),
             rungs: deepest.map_or(0, |(i, _)| u32::try_from(i + 1).unwrap_or(u32::MAX)),
             prompt_bytes: decided.prompt_bytes,
@@ -163,7 +168,7 @@ impl Approximates {
             return;
         };
         let at = |depth: u32| tokens_at(prompt_tokens, id.prompt_bytes, depth);
-        let depths: Vec<u32> = rungs(u32::MAX).take(id.rungs as usize).collect();
+        let depths: Vec<u32> = rungs(id.space, u32::MAX).take(id.rungs as usize).collect();
         let mut slot = list.slot_of(id.deepest, table);
         let is_new = |entry: &Entry| entry.first == id.number;
         for (i, &depth) in depths.iter().enumerate().rev() {
@@ -245,7 +250,7 @@ impl Lru {
         let prompt_tokens = decided.prompt_tokens;
         let mut slots = Vec::with_capacity(decided.rungs.len());
         let (mut parent, mut rung_above, mut above) = (NONE, NONE, 0);
-        for (&hash, chunks) in decided.rungs.iter().zip(rungs(u32::MAX)) {
+        for (&hash, chunks) in decided.rungs.iter().zip(rungs(decided.space, u32::MAX)) {
             let depth = tokens_at(prompt_tokens, decided.prompt_bytes, chunks);
             let known = self.slot_of(hash, table);
             let slot = if known == NONE {

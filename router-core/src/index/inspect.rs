@@ -179,6 +179,7 @@ mod tests {
     fn decide(index: &mut Index, holder: u32, rungs: &[u64]) {
         let decided = Decided {
             holder: HolderId(holder),
+            space: crate::hash::Space::Text,
             rungs,
             prompt_tokens: 16 * u32::try_from(rungs.len()).unwrap(),
             prompt_bytes: 64 * rungs.len() as u64,

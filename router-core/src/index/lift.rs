@@ -4,7 +4,7 @@ use super::blocks::{Blocks, MAX_CHUNKS, Text};
 use super::rungs::Rungs;
 use super::slab::NONE;
 use super::tails::{MAX_TAIL, Tails};
-use crate::hash::{CHUNK_BYTES, ChunkHash, Seed};
+use crate::hash::{CHUNK_BYTES, ChunkHash, Seed, Space};
 use crate::rung::is_rung;
 use crate::text::TokenBytes;
 
@@ -97,7 +97,7 @@ impl Lift {
         for chunk in chunks {
             self.chain = ChunkHash(self.chain).extend(chunk, seed).0;
             self.chunks += 1;
-            if is_rung(self.chunks) {
+            if is_rung(Space::Text, self.chunks) {
                 self.rung = rungs.acquire(self.chain, self.rung);
             }
         }
@@ -105,7 +105,8 @@ impl Lift {
         self.bytes.copy_within(start.., 0);
         self.bytes.truncate(tail_len);
         self.block = block;
-        let reaches = is_rung(self.chunks) && tail_len + lookahead_bytes <= SLACK_BYTES;
+        let reaches =
+            is_rung(Space::Text, self.chunks) && tail_len + lookahead_bytes <= SLACK_BYTES;
         let at = tails.insert(&self.bytes);
         // A tail is shorter than a chunk.
         let tail = (u8::try_from(tail_len).unwrap_or_default(), at);

@@ -3,7 +3,7 @@
 use super::{RungChange, SpeculationId};
 use crate::endpoint::{HolderId, Tier};
 use crate::event::encode::{EventSpec, StoredSpec};
-use crate::hash::{ChunkHash, Seed, chunk_hashes};
+use crate::hash::{ChunkHash, Seed, Space, chunk_hashes};
 use crate::rung::is_rung;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -228,6 +228,7 @@ impl Oracle {
     /// What live blocks publish, by rung hash, in the space where tokens spell `vocabulary`.
     fn live_rungs(
         &self,
+        space: Space,
         vocabulary: &[Vec<u8>],
         scope: impl Fn(ChunkHash) -> ChunkHash,
     ) -> BTreeMap<u64, RungChange> {
@@ -248,7 +249,7 @@ impl Oracle {
         let mut published: BTreeMap<(u64, Vec<u8>), RungChange> = BTreeMap::new();
         for block in &live {
             let all: Vec<usize> = (1..=block.text.len() / 64)
-                .filter(|&chunk| is_rung(u32::try_from(chunk).unwrap()))
+                .filter(|&chunk| is_rung(space, u32::try_from(chunk).unwrap()))
                 .map(|chunk| chunk * 64)
                 .collect();
             let mut credited: Vec<usize> = all
@@ -296,12 +297,12 @@ impl Oracle {
 
     /// What must be published, by rung hash.
     pub(super) fn published(&self) -> BTreeMap<u64, RungChange> {
-        let mut by_hash = self.live_rungs(&self.vocabulary, |scope| scope);
+        let mut by_hash = self.live_rungs(Space::Text, &self.vocabulary, |scope| scope);
         let ids: Vec<Vec<u8>> = (0u32..)
             .take(self.vocabulary.len())
             .map(|id| id.to_le_bytes().to_vec())
             .collect();
-        by_hash.extend(self.live_rungs(&ids, |scope| self.token_scopes[&scope]));
+        by_hash.extend(self.live_rungs(Space::Token, &ids, |scope| self.token_scopes[&scope]));
         let mut guessed: BTreeSet<u64> = BTreeSet::new();
         for speculation in self.speculations.values() {
             for &(hash, tokens) in &speculation.rungs {
@@ -328,7 +329,7 @@ impl Oracle {
 
     /// Holders whose live blocks cover the rung.
     pub(super) fn covering(&self, hash: u64) -> BTreeSet<HolderId> {
-        let mut rungs = self.live_rungs(&self.vocabulary, |scope| scope);
+        let mut rungs = self.live_rungs(Space::Text, &self.vocabulary, |scope| scope);
         rungs
             .remove(&hash)
             .map_or_else(BTreeSet::new, |rung| rung.holders.into_iter().collect())

@@ -13,6 +13,7 @@ use super::source::Found;
 use super::store::Turn;
 use crate::endpoint::{HolderId, Tier};
 use crate::event::EngineHash;
+use crate::hash::Space;
 use crate::rung::is_rung;
 
 /// Blocks that are credited at the same rung, to be told it together.
@@ -78,7 +79,7 @@ impl Apply<'_> {
         let fits = place
             .chain
             .extend(tokens, None, self.store.seed, |number, hash| {
-                if publishes && is_rung(number) {
+                if publishes && is_rung(Space::Token, number) {
                     rung = rungs.acquire(hash, rung);
                     inside += 1;
                 }
@@ -88,7 +89,7 @@ impl Apply<'_> {
         }
         let chain = &place.chain;
         let level = level_above.max(tier as u8);
-        let reaches = is_rung(chain.chunks()) && chain.tail_len() <= SLACK_BYTES;
+        let reaches = is_rung(Space::Token, chain.chunks()) && chain.tail_len() <= SLACK_BYTES;
         let mut block = Block::plain(chain.hash, rung, chain.depth, tier, level);
         block.set_reaches(reaches);
         block.touch(self.now);

@@ -14,7 +14,7 @@ use super::counts::{Counts, Lists};
 use super::slab::{NONE, Slab};
 use super::{Changes, RungChange};
 use crate::endpoint::HolderId;
-use hashbrown::{HashMap, HashTable};
+use hashbrown::{HashMap, HashSet, HashTable};
 
 #[derive(Debug)]
 struct Rung {
@@ -85,6 +85,8 @@ pub(super) struct Rungs {
     speculated: HashMap<u32, Speculated>,
     /// Holders that events newly put on rungs with speculative credit.
     confirmed: Vec<(u32, HolderId)>,
+    /// Holders that the same events took off such rungs before: where they come back, that is no news.
+    uncovered: HashSet<(u32, HolderId)>,
     lists: Lists,
 }
 
@@ -152,8 +154,13 @@ impl Rungs {
             is_new = true;
             is_confirmed = rung.has(SPECULATED);
         }
-        if let Some(holder) = change.lost {
-            is_new |= rung.holders.remove(holder.0, lists);
+        if let Some(holder) = change.lost
+            && rung.holders.remove(holder.0, lists)
+        {
+            is_new = true;
+            if rung.has(SPECULATED) {
+                self.uncovered.insert((id, holder));
+            }
         }
         if let Some(tokens) = change.depth_given {
             let before = rung.depths.max(lists);
@@ -172,7 +179,7 @@ impl Rungs {
             self.dirty.push(id);
         }
         if let (true, Some(holder)) = (is_confirmed, change.gained) {
-            self.confirmed.push((id, holder));
+            self.confirm(id, holder);
         }
         prev
     }
@@ -182,10 +189,21 @@ impl Rungs {
         let rung = &mut self.slots[id];
         if rung.holders.add_many(holder.0, blocks, &mut self.lists) {
             if rung.has(SPECULATED) {
-                self.confirmed.push((id, holder));
+                self.confirm(id, holder);
             }
             self.mark(id);
         }
+    }
+
+    fn confirm(&mut self, id: u32, holder: HolderId) {
+        if !self.uncovered.contains(&(id, holder)) {
+            self.confirmed.push((id, holder));
+        }
+    }
+
+    /// Counts what was taken off rungs so far as before the events that follow.
+    pub(super) fn forget_uncovered(&mut self) {
+        self.uncovered.clear();
     }
 
     /// Reads a rung that will be changed, so that the misses of several overlap.
@@ -195,6 +213,7 @@ impl Rungs {
 
     /// Rungs with speculative credit and holders that events have put on them since the last call.
     pub(super) fn take_confirmed(&mut self) -> Vec<(u32, HolderId)> {
+        self.forget_uncovered();
         core::mem::take(&mut self.confirmed)
     }
 

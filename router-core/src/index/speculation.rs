@@ -3,7 +3,7 @@
 use super::rungs::Rungs;
 use super::slab::NONE;
 use crate::endpoint::HolderId;
-use crate::hash::CHUNK_BYTES;
+use crate::hash::{CHUNK_BYTES, Space};
 use crate::rung::rungs;
 use hashbrown::HashMap;
 use std::collections::BTreeSet;
@@ -13,11 +13,13 @@ use std::collections::BTreeSet;
 pub struct Speculation<'a> {
     /// Holder that will have it.
     pub holder: HolderId,
+    /// Space of the prompt.
+    pub space: Space,
     /// Hashes at the prompt's rungs, shallowest first, without a gap.
     pub rungs: &'a [u64],
     /// Estimated tokens of the whole prompt.
     pub prompt_tokens: u32,
-    /// Bytes of canonical text of the whole prompt.
+    /// Bytes of the whole prompt: canonical text, or token ids.
     pub prompt_bytes: u64,
     /// When it ends by itself, on the clock of [`super::Index::expire`].
     pub expires_ms: u64,
@@ -65,7 +67,7 @@ impl Speculations {
         let credited: Vec<(u32, u32)> = speculation
             .rungs
             .iter()
-            .zip(rungs(u32::MAX))
+            .zip(rungs(speculation.space, u32::MAX))
             .map(|(&hash, depth)| {
                 let tokens = tokens_at(speculation.prompt_tokens, speculation.prompt_bytes, depth);
                 above = table.speculate(hash, above, speculation.holder, tokens);

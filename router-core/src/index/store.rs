@@ -12,7 +12,7 @@ use super::rungs::{Change, Rungs};
 use super::slab::NONE;
 use super::tails::Tails;
 use crate::endpoint::HolderId;
-use crate::hash::{ChunkHash, Seed};
+use crate::hash::{ChunkHash, Seed, Space};
 use crate::rung::rung_count;
 
 /// Blocks of all sources and the rungs they cover.
@@ -74,7 +74,8 @@ impl Store {
     fn token_span(block: &Block, above: u32) -> Option<Span> {
         (block.rung != NONE).then(|| Span {
             rung: block.rung,
-            inside: rung_count(chunks_of(block.depth)) - rung_count(chunks_of(above)),
+            inside: rung_count(Space::Token, chunks_of(block.depth))
+                - rung_count(Space::Token, chunks_of(above)),
             reaches: block.reaches(),
         })
     }
@@ -89,7 +90,7 @@ impl Store {
             };
             Span {
                 rung: text.rung,
-                inside: rung_count(text.chunks()) - rung_count(above),
+                inside: rung_count(Space::Text, text.chunks()) - rung_count(Space::Text, above),
                 reaches: text.reaches(),
             }
         })

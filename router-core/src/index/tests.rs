@@ -5,6 +5,8 @@ use crate::hash::{ChunkHash, Scope, Space};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
+mod bounded;
+mod confirmed;
 mod published;
 mod random;
 

@@ -228,12 +228,71 @@ fn held_batches_are_bounded_and_the_rest_is_asked_for_again() {
 }
 
 #[test]
+fn held_batches_are_bounded_in_bytes_too() {
+    // Each batch has as many bytes as its number says.
+    let mut tracker = Tracker::new(8).with_held_bytes(40, |seq| usize::try_from(*seq).unwrap());
+    tracker.step(Input::Connected { can_replay: true });
+    for seq in 10..20 {
+        live(&mut tracker, seq);
+    }
+    assert_eq!(tracker.counters().overflowed, 7);
+    for seq in 0..10 {
+        replayed(&mut tracker, seq);
+    }
+    assert_eq!(
+        tracker.step(Input::ReplayEnd),
+        [apply(10), apply(11), apply(12)]
+    );
+    // What was released makes room.
+    assert_eq!(live(&mut tracker, 22), [Action::Replay { from: 13 }]);
+    live(&mut tracker, 15);
+    assert_eq!(tracker.counters().overflowed, 7);
+}
+
+#[test]
 fn failed_first_replay_is_tried_again_at_the_next_batch() {
     let mut tracker = connected(true);
     assert_eq!(tracker.step(Input::ReplayFailed), []);
+    assert_eq!(tracker.state(), SourceState::Gapped);
     assert_eq!(live(&mut tracker, 4), [Action::Replay { from: 0 }]);
     assert_eq!(tracker.step(Input::ReplayFailed), [apply(4)]);
     assert_eq!(tracker.state(), SourceState::Gapped);
+}
+
+#[test]
+fn a_first_batch_shows_that_a_failed_replay_missed_nothing() {
+    let mut tracker = connected(true);
+    tracker.step(Input::ReplayFailed);
+    assert_eq!(live(&mut tracker, 0), [apply(0)]);
+    assert_eq!(tracker.state(), SourceState::Live);
+    assert!(!tracker.is_partial());
+}
+
+#[test]
+fn found_batches_are_applied_once_and_are_no_restart() {
+    let mut tracker = following(3);
+    let found = |tracker: &mut Tracker, seq| tracker.step(Input::Found { seq, batch: seq });
+    assert_eq!(found(&mut tracker, 2), []);
+    assert_eq!(found(&mut tracker, 3), [apply(3)]);
+    // Not the next one: a hole that the live stream will show.
+    assert_eq!(found(&mut tracker, 6), []);
+    // It was only late.
+    assert_eq!(live(&mut tracker, 3), []);
+    assert_eq!(live(&mut tracker, 4), [apply(4)]);
+    assert_eq!(tracker.counters().resets, 0);
+    tracker.step(Input::Silent);
+    assert_eq!(found(&mut tracker, 5), [apply(5)]);
+    assert_eq!(tracker.state(), SourceState::Live);
+}
+
+#[test]
+fn a_sign_of_life_ends_silence() {
+    let mut tracker = following(1);
+    tracker.step(Input::Heard);
+    assert_eq!(tracker.state(), SourceState::Live);
+    tracker.step(Input::Silent);
+    tracker.step(Input::Heard);
+    assert_eq!(tracker.state(), SourceState::Live);
 }
 
 #[test]

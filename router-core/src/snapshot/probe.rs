@@ -9,9 +9,12 @@ use super::{
 };
 use crate::{
     endpoint::Tier,
-    hash::{CHUNK_BYTES, ChunkHash, Seed, chunk_hashes},
+    hash::{CHUNK_BYTES, ChunkHash, Seed, Space, chunk_hashes},
     rung::is_rung,
 };
+
+/// Bytes of a token id.
+const TOKEN_BYTES: usize = 4;
 
 /// A rung of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,12 +42,25 @@ pub struct PromptHashes {
 }
 
 impl PromptHashes {
-    /// Hashes `text` up to `max_bytes` (the rest counts as uncached).
+    /// Hashes canonical text up to `max_bytes` (the rest counts as uncached).
     pub fn new(scope: ChunkHash, text: &[u8], seed: Seed, max_bytes: usize) -> Self {
         let hashed = text.get(..max_bytes).unwrap_or(text);
+        Self::of_hashed(Space::Text, scope, hashed, seed, text.len())
+    }
+
+    /// Hashes token ids (u32 LE) up to `max_bytes` (the rest counts as uncached).
+    ///
+    /// An engine computes at least a prompt's last token, so that a block that ends with it is never a hit: that token is not hashed.
+    pub fn of_token_ids(scope: ChunkHash, ids: &[u8], seed: Seed, max_bytes: usize) -> Self {
+        let computed = ids.len().saturating_sub(TOKEN_BYTES);
+        let hashed = ids.get(..max_bytes.min(computed)).unwrap_or_default();
+        Self::of_hashed(Space::Token, scope, hashed, seed, ids.len())
+    }
+
+    fn of_hashed(space: Space, scope: ChunkHash, hashed: &[u8], seed: Seed, bytes: usize) -> Self {
         let rungs = (1u32..)
             .zip(chunk_hashes(scope, hashed, seed))
-            .filter(|&(chunks, _)| is_rung(chunks))
+            .filter(|&(chunks, _)| is_rung(space, chunks))
             .map(|(chunks, hash)| Rung {
                 chunks,
                 hash: hash.0,
@@ -52,7 +68,16 @@ impl PromptHashes {
             .collect();
         Self {
             rungs,
-            bytes: text.len() as u64,
+            bytes: bytes as u64,
+        }
+    }
+
+    /// The space of a prompt's rungs: text unless one of them is none there.
+    pub fn space(rungs: &[Rung]) -> Space {
+        if rungs.iter().all(|rung| is_rung(Space::Text, rung.chunks)) {
+            Space::Text
+        } else {
+            Space::Token
         }
     }
 }
@@ -283,5 +308,30 @@ mod tests {
         assert_eq!(gpu.plus(gpu).tier(), Some(Tier::Gpu));
         assert_eq!(gpu.plus(cpu).tier(), Some(Tier::Cpu));
         assert_eq!(gpu.plus(Credit::default()).tier(), Some(Tier::Gpu));
+    }
+
+    #[test]
+    fn token_ids_are_probed_at_every_block_up_to_2048_tokens_without_the_last_token() {
+        let ids = |tokens: u32| -> Vec<u8> { (0..tokens).flat_map(u32::to_le_bytes).collect() };
+        let hashes =
+            |tokens| PromptHashes::of_token_ids(ChunkHash(5), &ids(tokens), Seed(1), usize::MAX);
+        let depths: Vec<u32> = hashes(16 * 140)
+            .rungs
+            .iter()
+            .map(|rung| rung.chunks)
+            .collect();
+        assert_eq!(depths, (1..=128).chain([132, 136]).collect::<Vec<_>>());
+        assert_eq!(PromptHashes::space(&hashes(16 * 140).rungs), Space::Token);
+        let text = PromptHashes::new(ChunkHash(5), &[b'x'; 64 * 140], Seed(1), usize::MAX);
+        assert_eq!(PromptHashes::space(&text.rungs), Space::Text);
+        // An engine computes the last token of every prompt.
+        assert_eq!(
+            [16, 17, 32, 33].map(|tokens| hashes(tokens).rungs.len()),
+            [0, 1, 1, 2]
+        );
+        assert_eq!(hashes(0).rungs.len(), 0);
+        assert_eq!(hashes(33).bytes, 132);
+        let limited = PromptHashes::of_token_ids(ChunkHash(5), &ids(100), Seed(1), 128);
+        assert_eq!((limited.rungs.len(), limited.bytes), (2, 400));
     }
 }

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::{
     endpoint::{HolderId, Tier},
-    hash::{ChunkHash, Seed},
+    hash::{ChunkHash, Seed, Space},
     index::{Changes, RungChange},
     proto::{self, down::Kind},
 };
@@ -443,7 +443,10 @@ fn expected_rungs_carry_the_walk_on() {
 fn long_prompts_are_probed_at_rungs_only() {
     let prompt = prompt(300);
     let depths: Vec<u32> = prompt.rungs.iter().map(|rung| rung.chunks).collect();
-    assert_eq!(depths, crate::rung::rungs(300).collect::<Vec<_>>());
+    assert_eq!(
+        depths,
+        crate::rung::rungs(Space::Text, 300).collect::<Vec<_>>()
+    );
     assert_eq!(prompt.bytes, 300 * 64 + 10);
     let limited = PromptHashes::new(ChunkHash(5), &[b'x'; 1000], Seed(1), 128);
     assert_eq!((limited.rungs.len(), limited.bytes), (2, 1000));

@@ -2,10 +2,12 @@
 
 use super::{Ask, Decision, RoutingView};
 use crate::{
-    admission::{LoadOnly, Route},
+    admission::{LoadOnly, Route, Served},
     hash::Seed,
     prompters::{Hashed, Hashing, Prompters},
+    proto::ModelProfile,
     schedule::Phase,
+    shared::Member,
     snapshot::PromptHashes,
     text::{LocalTime, Unscorable},
 };
@@ -55,9 +57,13 @@ impl RoutingView {
     ) -> Option<Chosen> {
         let (profile, adapter) = (route.served.profile, route.served.adapter);
         let seed = self.seed()?;
-        let (hashed, no_text) = match self.hashes(prompters, route, seed, now_ns) {
+        let (hashed, no_text) = match self.hashes(prompters, route.served, route, seed, now_ns) {
             Ok(hashed) => (hashed, None),
             Err(why) => (Hashed::default(), Some(why)),
+        };
+        let of_shards = match no_text {
+            None => self.other_spellings(prompters, route, seed, now_ns),
+            Some(_) => Vec::new(),
         };
         let request = route.request.as_ref();
         let ask = Ask {
@@ -66,22 +72,56 @@ impl RoutingView {
             pool: &profile.pool,
             phase: Phase::Decode,
             prompts: &hashed.prompts,
+            of_shards: &of_shards,
             prompt_tokens: hashed.tokens,
             bytes: request.map_or(body_bytes, |request| request.prefill_bytes),
             load_units: route.load_units(),
             bytes_per_token: profile.bytes_per_token,
         };
+        let decision = self.decide(&ask, now_ns / 1_000_000, now_ns);
+        let shard = decision.choices.first().map(|choice| choice.shard);
+        let own = shard.and_then(|shard| of_shards.into_iter().nth(shard)?);
         Some(Chosen {
-            decision: self.decide(&ask, now_ns / 1_000_000, now_ns),
-            prompts: hashed.prompts,
+            decision,
+            prompts: own.unwrap_or(hashed.prompts),
             no_text,
         })
     }
 
-    /// Hashes of a request's prompts.
+    /// By shard, hashes of the prompts where it has another revision of the model's profile than the first shard: each calibrates with its
+    /// own engines. Empty where all agree.
+    fn other_spellings(
+        &self,
+        prompters: &Prompters,
+        route: &Route<'_>,
+        seed: Seed,
+        now_ns: u64,
+    ) -> Vec<Option<Vec<PromptHashes>>> {
+        let Served { profile, adapter } = route.served;
+        if self
+            .members()
+            .iter()
+            .all(|member| other_revision(member, profile).is_none())
+        {
+            return Vec::new();
+        }
+        let spelled = self.members().iter().map(|member| {
+            let served = Served {
+                profile: other_revision(member, profile)?,
+                adapter,
+            };
+            // Without a text there, nothing of it is found; that of the first shard would be another prompt's.
+            let hashed = self.hashes(prompters, served, route, seed, now_ns);
+            Some(hashed.unwrap_or_default().prompts)
+        });
+        spelled.collect()
+    }
+
+    /// Hashes of a request's prompts by a profile.
     fn hashes(
         &self,
         prompters: &Prompters,
+        served: Served<'_>,
         route: &Route<'_>,
         seed: Seed,
         now_ns: u64,
@@ -89,7 +129,7 @@ impl RoutingView {
         let request = route.request.as_ref().map_err(|why| NoText::Unread(*why))?;
         let policy = self.policies().next();
         let offset_s = policy.map_or(0, |policy| policy.utc_offset_s);
-        let offset_s = route.served.profile.utc_offset_s.unwrap_or(offset_s);
+        let offset_s = served.profile.utc_offset_s.unwrap_or(offset_s);
         let seconds = i64::try_from(now_ns / 1_000_000_000).unwrap_or(i64::MAX);
         let hashing = Hashing {
             seed,
@@ -100,7 +140,14 @@ impl RoutingView {
             local_time: LocalTime::from_unix(seconds, offset_s),
         };
         prompters
-            .hashes(route.served, request, hashing)
+            .hashes(served, request, hashing)
             .map_err(NoText::Unscorable)
     }
+}
+
+/// The model's profile as a shard has it, where that is another revision.
+fn other_revision<'m>(member: &'m Member, profile: &ModelProfile) -> Option<&'m ModelProfile> {
+    let policy = member.info().policy.as_ref()?;
+    let mut models = policy.models.iter();
+    models.find(|of| of.id == profile.id && of.revision != profile.revision)
 }

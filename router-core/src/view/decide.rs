@@ -2,6 +2,7 @@
 
 use super::RoutingView;
 use crate::{
+    hash::Seed,
     schedule::{Candidate, DEFAULT_BETA, Explanation, FetchCosts, Need, Phase, choices, rank},
     shared::Member,
     snapshot::{EndpointKey, Match, PromptHashes, Rung, Snapshot, probe::matched_in},
@@ -23,6 +24,8 @@ pub struct Ask<'a> {
     pub phase: Phase,
     /// Hashes of the prompts, of a batch as many as are scored; empty when no text can be derived: then load decides alone.
     pub prompts: &'a [PromptHashes],
+    /// By shard, the same prompts as it hashes them, where that is otherwise: its engines spell the model's prompts in another way.
+    pub of_shards: &'a [Option<Vec<PromptHashes>>],
     /// Tokens of the prompt, when they are known.
     pub prompt_tokens: Option<u32>,
     /// Bytes of the body that can become prompt text, to estimate tokens from where there is no prompt.
@@ -111,15 +114,21 @@ impl RoutingView {
     /// `seed` decides between equals; use another one for each request.
     pub fn decide(&self, ask: &Ask<'_>, now_ms: u64, seed: u64) -> Decision {
         let none = Snapshot::empty();
-        let mut is_current = false;
+        let seed_of_all = self.seed();
+        let usable: Vec<bool> = self
+            .members()
+            .iter()
+            .map(|member| is_usable(member, seed_of_all, now_ms))
+            .collect();
+        let is_current = usable.contains(&true);
         let matches: Vec<Match> = self
             .members()
             .iter()
-            .map(|member| {
-                let is_usable = self.is_usable(member, now_ms);
-                is_current |= is_usable;
+            .zip(&usable)
+            .zip(0..)
+            .map(|((member, &is_usable), shard)| {
                 let snapshot = if is_usable { member.snapshot() } else { &none };
-                self.matched(snapshot, member, ask.prompts)
+                self.matched(snapshot, member, ask.prompts_in(shard))
             })
             .collect();
 
@@ -156,18 +165,7 @@ impl RoutingView {
                 .unwrap_or_default(),
         };
 
-        let mut candidates = Vec::new();
-        for ((member, found), shard) in self.members().iter().zip(&matches).zip(0..) {
-            for (endpoint, &credit) in member.info().endpoints.list().iter().zip(&found.credits) {
-                let load = self.load.of(endpoint.key, self.ledger(), now_ms);
-                candidates.push(Candidate {
-                    endpoint,
-                    shard,
-                    credit,
-                    load,
-                });
-            }
-        }
+        let candidates = self.candidates(&matches, &usable, now_ms);
         let mut ranking = rank(&candidates, &need, seed);
         if ranking.is_empty() && need.adapter.is_some() {
             // Nobody has the adapter: an engine of its base may load it, and one that can't says so.
@@ -196,6 +194,40 @@ impl RoutingView {
         }
     }
 
+    /// Every endpoint once. Two shards name the same one while endpoints move from one to the other: then the one that is current and
+    /// knows more of it counts.
+    fn candidates(&self, matches: &[Match], usable: &[bool], now_ms: u64) -> Vec<Candidate<'_>> {
+        let is_usable = |shard: usize| usable.get(shard).copied().unwrap_or(false);
+        let mut candidates: Vec<Candidate<'_>> = Vec::new();
+        for ((member, found), shard) in self.members().iter().zip(matches).zip(0..) {
+            let earlier = self.members().get(..shard).unwrap_or_default();
+            for (endpoint, &credit) in member.info().endpoints.list().iter().zip(&found.credits) {
+                let candidate = Candidate {
+                    endpoint,
+                    shard,
+                    credit,
+                    load: self.load.of(endpoint.key, self.ledger(), now_ms),
+                };
+                let names_it = |member: &Member| {
+                    let endpoints = &member.info().endpoints;
+                    endpoints.place_of(endpoint.key).is_some()
+                };
+                if !earlier.iter().any(names_it) {
+                    candidates.push(candidate);
+                    continue;
+                }
+                let worth = |of: &Candidate<'_>| (is_usable(of.shard), of.credit.tokens());
+                let mut known = candidates.iter_mut();
+                if let Some(other) = known.find(|other| other.endpoint.key == endpoint.key)
+                    && worth(&candidate) > worth(other)
+                {
+                    *other = candidate;
+                }
+            }
+        }
+        candidates
+    }
+
     /// What each endpoint of a shard holds of the prompts together.
     fn matched(&self, snapshot: &Snapshot, member: &Member, prompts: &[PromptHashes]) -> Match {
         let endpoints = &member.info().endpoints;
@@ -207,26 +239,36 @@ impl RoutingView {
                 .fold(of(&first.rungs), |sum, prompt| sum.plus(&of(&prompt.rungs))),
         }
     }
+}
 
-    /// Whether a shard's prefix knowledge may be used: there is some, of the same epoch as the endpoints and of the deployment's seed, and it is
-    /// not too old.
-    fn is_usable(&self, member: &Member, now_ms: u64) -> bool {
-        let info = member.info();
-        let max_age_ms = info
-            .policy
-            .as_ref()
-            .map_or(0, |policy| u64::from(policy.max_age_ms));
-        let is_fresh = max_age_ms == 0
-            || member
-                .age_ms(now_ms)
-                .is_some_and(|age_ms| age_ms <= max_age_ms);
-        let epoch = member.snapshot().epoch;
-        epoch != 0
-            && epoch == info.endpoints_epoch
-            && info.seed.is_some()
-            && info.seed == self.seed()
-            && is_fresh
+impl Ask<'_> {
+    /// The prompts as a shard hashes them.
+    fn prompts_in(&self, shard: usize) -> &[PromptHashes] {
+        match self.of_shards.get(shard) {
+            Some(Some(prompts)) => prompts,
+            _ => self.prompts,
+        }
     }
+}
+
+/// Whether a shard's prefix knowledge may be used: there is some, of the same epoch as the endpoints and of the deployment's seed, and it is
+/// not too old.
+pub(super) fn is_usable(member: &Member, seed: Option<Seed>, now_ms: u64) -> bool {
+    let info = member.info();
+    let max_age_ms = info
+        .policy
+        .as_ref()
+        .map_or(0, |policy| u64::from(policy.max_age_ms));
+    let is_fresh = max_age_ms == 0
+        || member
+            .age_ms(now_ms)
+            .is_some_and(|age_ms| age_ms <= max_age_ms);
+    let epoch = member.snapshot().epoch;
+    epoch != 0
+        && epoch == info.endpoints_epoch
+        && info.seed.is_some()
+        && info.seed == seed
+        && is_fresh
 }
 
 fn reason(ranking: &[Explanation], has_text: bool, is_current: bool) -> Reason {

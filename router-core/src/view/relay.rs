@@ -4,6 +4,7 @@ use hashbrown::HashMap;
 
 use super::RoutingView;
 use crate::{
+    hash::Space,
     load::{
         RequestId, Usage,
         speculation::{DEFAULT_TTL_MS, Origin, ttl_ms},
@@ -56,7 +57,12 @@ impl RoutingView {
     pub(super) fn receive(&mut self, vm: u32, message: &Message, now_ms: u64) {
         match &message.body {
             Body::Routed(routed) => {
-                let depths = rungs(u32::MAX).zip(entry::hashes(&routed.rungs));
+                let space = if routed.token_ids {
+                    Space::Token
+                } else {
+                    Space::Text
+                };
+                let depths = rungs(space, u32::MAX).zip(entry::hashes(&routed.rungs));
                 let rungs: Vec<Rung> = depths.map(|(chunks, hash)| Rung { chunks, hash }).collect();
                 self.speculate(
                     Origin {

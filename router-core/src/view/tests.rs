@@ -194,6 +194,7 @@ fn ask(prompt: Option<&PromptHashes>) -> Ask<'_> {
         pool: "default",
         phase: Phase::Decode,
         prompts: prompt.map_or(&[], core::slice::from_ref),
+        of_shards: &[],
         prompt_tokens: None,
         bytes: 4_000,
         load_units: 1,

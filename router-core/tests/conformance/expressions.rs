@@ -251,8 +251,10 @@ fn statement(rng: &mut Rng, out: &mut String, depth: usize) {
         }
         10 => {
             let value = expr(rng, Kind::Any, 2);
-            tag(rng, out, &format!("with v = {value}, n = 3"));
+            let second = rng.pick(&["3", "3", "v", "n", "q"]);
+            tag(rng, out, &format!("with v = {value}, n = {second}"));
             statements(rng, out, inner);
+            out.push_str("{{ n }}");
             tag(rng, out, "endwith");
             out.push_str("{{ v is defined }}");
         }
@@ -365,6 +367,10 @@ fn for_loop(rng: &mut Rng, out: &mut String, depth: usize) {
     if rng.one_in(4) {
         tag(rng, out, "else");
         out.push_str("none");
+        if rng.one_in(2) {
+            tag(rng, out, "set q = 'q'");
+            statements(rng, out, depth);
+        }
     }
     tag(rng, out, "endfor");
 }
@@ -469,8 +475,8 @@ fn leaf(rng: &mut Rng, kind: Kind) -> String {
         ],
         Kind::Dict => &["d", "e", "r[0]", "{'a': 1, 'b': 'x'}", "{}", "messages[0]"],
         Kind::Any => &[
-            "nope", "none", "d.z", "j[0]", "s", "n", "f", "l", "d", "b", "d.nope", "l[99]",
-            "r[-1].o",
+            "nope", "q", "v", "none", "d.z", "j[0]", "s", "n", "f", "l", "d", "b", "d.nope",
+            "l[99]", "r[-1].o",
         ],
     };
     rng.pick(leaves).to_owned()

@@ -97,7 +97,7 @@ fn prompt(request: &Value, bos: &str) -> Option<(ChunkHash, String)> {
 fn credit(table: &BTreeMap<u64, RungChange>, scope: ChunkHash, text: &str) -> u32 {
     let hashes: Vec<ChunkHash> = chunk_hashes(scope, text.as_bytes(), SEED).collect();
     let mut credit = 0;
-    for depth in rungs(u32::try_from(hashes.len()).unwrap()) {
+    for depth in rungs(Space::Text, u32::try_from(hashes.len()).unwrap()) {
         let Some(rung) = table.get(&hashes[depth as usize - 1].0) else {
             break;
         };

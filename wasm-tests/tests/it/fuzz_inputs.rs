@@ -138,11 +138,11 @@ fn hostile() -> Vec<Vec<u8>> {
         format!("{{{}\"prompt\":\"a\"}}", "\"prompt\":\"b\",".repeat(50_000)),
         format!(
             "{{{}\"prompt\":\"a\"}}",
-            (0..50_000).map(|i| format!("\"k{i}\":{i},")).collect::<String>()
+            (0..50_000).map(|i| format!("\"k{i}\":{i},")).collect::<Vec<_>>().concat()
         ),
         format!(
             r#"{{"chat_template_kwargs":{{{}"a":1}},"messages":[{{"role":"user","content":"a"}}]}}"#,
-            (0..50_000).map(|i| format!("\"k{i}\":{i},")).collect::<String>()
+            (0..50_000).map(|i| format!("\"k{i}\":{i},")).collect::<Vec<_>>().concat()
         ),
         // Shapes.
         r#"{"messages":{"role":"user"},"prompt":{"a":1},"input":[[]]}"#.into(),

@@ -5,7 +5,7 @@ use std::time::Duration;
 use prefixway_core::text::Api;
 
 use prefixway_wasm_tests::Rig;
-use prefixway_wasm_tests::indexer::{ADAPTER, BLOCK, Indexer};
+use prefixway_wasm_tests::indexer::{ADAPTER, BLOCK, Indexer, MODEL};
 use prefixway_wasm_tests::rig::{CONFIG, DESTINATION, ENGINES, chat, destination};
 
 #[test]
@@ -117,6 +117,42 @@ fn adapters_and_salts_share_no_prefix_with_the_base_model_and_aliases_do() {
     assert_eq!(
         reason(&mut rig, &with("cache_salt", "t")).0,
         "reason=no_prefix"
+    );
+    rig.assert_healthy();
+}
+
+#[test]
+fn token_ids_go_to_the_endpoint_that_holds_them_whatever_path_they_come_by() {
+    let mut rig = Rig::new();
+    let ids: Vec<u32> = (0..512).map(|i| 300 + i * 7 % 1_000).collect();
+    let completion = serde_json::json!({"model": MODEL, "prompt": ids}).to_string();
+    let list = serde_json::json!({"model": MODEL, "prompt": [ids]}).to_string();
+    let generate = serde_json::json!({"model": MODEL, "token_ids": ids}).to_string();
+    rig.indexer.store_as(Api::Completions, &[2], &completion);
+    rig.settle();
+    for (path, body) in [
+        ("/v1/completions", &completion),
+        ("/v1/completions", &list),
+        ("/inference/v1/generate", &generate),
+    ] {
+        let outcome = rig.post(1, path, body);
+        assert_eq!(destination(&outcome), Some(ENGINES[2]), "{path}");
+        let (headers, _) = rig.host.vm(1).response(outcome.id).chunk("x").end();
+        let why = headers.get("x-prefixway-decision").unwrap();
+        let best = format!("; {} cached=512 ", ENGINES[2]);
+        assert!(
+            why.starts_with("reason=prefix; prompt=512; ") && why.contains(&best),
+            "{why}"
+        );
+    }
+    // The same ids as text are another prompt.
+    let text = serde_json::json!({"model": MODEL, "prompt": "abc ".repeat(500)}).to_string();
+    let outcome = rig.post(1, "/v1/completions", &text);
+    assert!(outcome.header(DESTINATION).is_some());
+    assert_eq!(
+        rig.host
+            .metric("prefixway_decisions_total.reason=no_prefix"),
+        1
     );
     rig.assert_healthy();
 }

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use prefixway::demo::envoy::{Balancing, Filter, Settings, render};
+use prefixway::demo::envoy::{Balancing, Filter, INDEXER, Settings, render};
 use prefixway_e2e::rig::{envoy_binary, module};
 use serde_json::{Value, json};
 
@@ -26,7 +26,7 @@ fn filter() -> Balancing {
     Balancing::Prefixway(Filter {
         module: module().unwrap(),
         plugin: json!({"indexers": ["prefixway_indexer"]}),
-        indexer: "127.0.0.1:9701".parse().unwrap(),
+        indexers: vec![(INDEXER.to_owned(), "127.0.0.1:9701".parse().unwrap())],
     })
 }
 

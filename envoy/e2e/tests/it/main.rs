@@ -12,7 +12,9 @@ mod documentation;
 mod failure;
 mod istio;
 mod routing_headers;
+mod shards;
 mod steering;
+mod token_ids;
 
 /// The repository's root.
 fn repository() -> std::path::PathBuf {

@@ -57,6 +57,7 @@ impl Checker {
                     server: server(model),
                     clock: self.clock(i, model),
                     calibration: model.calibration,
+                    has_events: false,
                 }
             })
             .collect()

@@ -141,7 +141,7 @@ impl Chain {
             return 0;
         };
         let chunks = u32::try_from(self.ends[last] / CHUNK_BYTES).unwrap();
-        let rung = rungs(chunks).last().unwrap_or(0) as usize;
+        let rung = rungs(Space::Text, chunks).last().unwrap_or(0) as usize;
         let credited = self.ends[..blocks]
             .iter()
             .filter(|&&end| end <= rung * CHUNK_BYTES + CHUNK_BYTES / 2)
@@ -293,14 +293,24 @@ impl Gateway {
 
     /// Tokens that each endpoint holds of `text`, by the filter's own probe.
     pub(crate) fn credits(&self, text: &[u8]) -> Vec<u32> {
-        self.matched(text)
+        self.matched(Space::Text, text)
             .credits
             .iter()
             .map(|credit| credit.tokens())
             .collect()
     }
 
-    fn matched(&self, text: &[u8]) -> Match {
+    /// Tokens that each endpoint holds of a prompt of token ids.
+    pub(crate) fn credits_of_ids(&self, ids: &[u32]) -> Vec<u32> {
+        let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+        self.matched(Space::Token, &bytes)
+            .credits
+            .iter()
+            .map(|credit| credit.tokens())
+            .collect()
+    }
+
+    fn matched(&self, space: Space, text: &[u8]) -> Match {
         let Some(seed) = self.replica.seed() else {
             return Match::default();
         };
@@ -308,13 +318,17 @@ impl Gateway {
             return Match::default();
         };
         let scope = Scope {
-            space: Space::Text,
+            space,
             profile: &model.id,
             revision: model.revision,
             adapter: "",
             salt: "",
         };
-        let hashes = PromptHashes::new(scope.hash(seed), text, seed, usize::MAX);
+        let hash = match space {
+            Space::Text => PromptHashes::new,
+            Space::Token => PromptHashes::of_token_ids,
+        };
+        let hashes = hash(scope.hash(seed), text, seed, usize::MAX);
         let endpoints = Endpoints::from_message(&self.endpoints);
         let Snapshot { table, sets, .. } = self.replica.snapshot();
         matched(table, sets, &endpoints, &(), &hashes.rungs)

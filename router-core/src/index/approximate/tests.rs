@@ -35,7 +35,9 @@ fn hashes(way: u64, count: usize) -> Vec<u64> {
 
 /// As many bytes as it has chunks up to that rung, and some more.
 fn bytes(count: usize) -> u64 {
-    let chunks = rungs(u32::MAX).nth(count.saturating_sub(1)).unwrap_or(0);
+    let chunks = rungs(Space::Text, u32::MAX)
+        .nth(count.saturating_sub(1))
+        .unwrap_or(0);
     u64::from(chunks) * 64 + 17
 }
 
@@ -55,7 +57,7 @@ struct Oracle {
 }
 
 fn share(prompt_tokens: u32, prompt_bytes: u64, place: usize) -> u32 {
-    let chunks = rungs(u32::MAX).nth(place).unwrap();
+    let chunks = rungs(Space::Text, u32::MAX).nth(place).unwrap();
     let share = u64::from(prompt_tokens) * u64::from(chunks) * 64 / prompt_bytes;
     u32::try_from(share).unwrap()
 }
@@ -185,6 +187,7 @@ proptest! {
                     let hashes = hashes(way, rungs);
                     let decided = Decided {
                         holder: HOLDERS[holder],
+                        space: Space::Text,
                         rungs: &hashes,
                         prompt_tokens: tokens,
                         prompt_bytes: bytes(rungs),
@@ -250,6 +253,7 @@ fn decide(index: &mut Index, holder: HolderId, first: u64, count: u64, capacity:
     let bytes = bytes(hashes.len());
     let decided = Decided {
         holder,
+        space: Space::Text,
         rungs: &hashes,
         prompt_tokens: u32::try_from(bytes / 4).unwrap(),
         prompt_bytes: bytes,
@@ -296,6 +300,7 @@ fn hashes_that_do_not_follow_from_each_other_do_no_harm() {
     let remember = |index: &mut Index, rungs: &[u64], capacity| {
         let decided = Decided {
             holder: HOLDERS[0],
+            space: Space::Text,
             rungs,
             prompt_tokens: 16 * u32::try_from(rungs.len()).unwrap(),
             prompt_bytes: 64 * rungs.len() as u64,
@@ -322,10 +327,11 @@ fn hashes_that_do_not_follow_from_each_other_do_no_harm() {
 fn tokens_of_a_prompt_are_corrected_once_they_are_known() {
     let mut index = index(usize::MAX);
     let hashes: Vec<u64> = (1..=100).collect();
-    let chunks = rungs(u32::MAX).nth(99).unwrap();
-    assert_eq!(rung_count(chunks), 100);
+    let chunks = rungs(Space::Text, u32::MAX).nth(99).unwrap();
+    assert_eq!(rung_count(Space::Text, chunks), 100);
     let decided = Decided {
         holder: HOLDERS[0],
+        space: Space::Text,
         rungs: &hashes,
         prompt_tokens: 1_000,
         prompt_bytes: u64::from(chunks) * 64,

@@ -417,6 +417,9 @@ pub struct Routed {
     /// Tokens of the whole prompt, estimated.
     #[prost(uint32, tag = "6")]
     pub estimated_prompt_tokens: u32,
+    /// Whether the rungs are at the depths of token space, which has more of them.
+    #[prost(bool, tag = "7")]
+    pub token_ids: bool,
 }
 /// How a routed request went.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]

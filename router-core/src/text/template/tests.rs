@@ -265,6 +265,10 @@ fn what_is_added_to_markup_is_escaped() {
             "{{ x + 'b' + 'c' | safe }}{{ 1 + 2 }}{{ [1] + [2] }}",
             "&lt;bc3[1, 2]",
         ),
+        (
+            "{{ [nope, none, 'a'] | replace('a' | e, 'b') }}{{ x | e | replace('&', x) + x }}{{ (x | e | indent) + x }}",
+            "[Undefined, None, 'b']<lt;<&lt;&lt;",
+        ),
     ] {
         assert_eq!(
             render_with(source, r#"{"x":"<"}"#).unwrap(),
@@ -272,10 +276,18 @@ fn what_is_added_to_markup_is_escaped() {
             "{source}"
         );
     }
-    assert_eq!(
-        render_with("{{ [x | safe] }}", r#"{"x":"<"}"#),
-        Err(Unscorable::Template)
-    );
+    for source in [
+        "{{ [x | safe] }}",
+        "{{ [x | safe | indent] }}",
+        "{{ [x | safe | center(3)] }}",
+        "{{ x | safe | truncate(1) }}",
+    ] {
+        assert_eq!(
+            render_with(source, r#"{"x":"<"}"#),
+            Err(Unscorable::Template),
+            "{source}"
+        );
+    }
 }
 
 #[test]

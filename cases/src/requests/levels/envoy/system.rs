@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use prefixway::demo::envoy::{Balancing, Envoy, Filter, Settings};
+use prefixway::demo::envoy::{Balancing, Envoy, Filter, INDEXER, Settings};
 use prefixway::demo::process::{Process, ProcessError, free_address};
 use prefixway_e2e::recorder::Recorded;
 use prefixway_e2e::{Recorder, rig};
@@ -82,7 +82,7 @@ impl System {
         } else {
             None
         };
-        let mut plugin = json!({"indexers": ["prefixway_indexer"]});
+        let mut plugin = json!({"indexers": [INDEXER]});
         if let Some(keys) = plugin.as_object_mut().filter(|_| setup.is_known) {
             let limits = json!({"max_body_bytes": setup.body_cap_bytes});
             keys.insert("limits".to_owned(), limits);
@@ -91,7 +91,7 @@ impl System {
             balancing: Balancing::Prefixway(Filter {
                 module: parts.module.clone(),
                 plugin,
-                indexer: grpc,
+                indexers: vec![(INDEXER.to_owned(), grpc)],
             }),
             engines: pods.iter().map(|(_, pod)| pod.address()).collect(),
             concurrency: rig::WORKERS,

@@ -26,6 +26,7 @@ pub(super) fn add(environment: &mut Environment<'static>) {
     environment.add_filter("center", center);
     environment.add_filter("truncate", truncate);
     environment.add_filter("indent", indent);
+    environment.add_filter("replace", replace);
     environment.add_filter("safe", |value: &Value| {
         soft_string(value).map(|text| Value::from_safe_string(text.into_owned()))
     });
@@ -36,12 +37,16 @@ pub(super) fn add(environment: &mut Environment<'static>) {
 
 /// A string in another case, marked as safe where it was.
 fn cased(value: &Value, change: fn(&str) -> String) -> Result<Value, Error> {
-    let text = change(&soft_string(value)?);
-    Ok(if value.is_safe() {
+    Ok(marked_as(value, change(&soft_string(value)?)))
+}
+
+/// A text, marked as safe where `value` is.
+fn marked_as(value: &Value, text: String) -> Value {
+    if value.is_safe() {
         Value::from_safe_string(text)
     } else {
         Value::from(text)
-    })
+    }
 }
 
 fn join(
@@ -146,8 +151,23 @@ fn wordcount(value: &Value) -> Result<usize, Error> {
     Ok(words.filter(|word| !word.is_empty()).count())
 }
 
-fn center(value: &Value, width: Option<i64>) -> Result<String, Error> {
-    python::center(&soft_string(value)?, width.unwrap_or(80))
+fn center(value: &Value, width: Option<i64>) -> Result<Value, Error> {
+    let text = python::center(&soft_string(value)?, width.unwrap_or(80))?;
+    Ok(marked_as(value, text))
+}
+
+/// `replace`, which takes `str()` of all it is given; nothing of it is marked.
+fn replace(
+    state: &mut State<'_, '_>,
+    value: &Value,
+    old: &Value,
+    new: &Value,
+    count: Option<i64>,
+) -> Result<Value, Error> {
+    let [text, old, new] = [value, old, new].map(|value| soft_string(value).map(Value::from));
+    let mut args = vec![old?, new?];
+    args.extend(count.map(Value::from));
+    python::call_method(state, &text?, "replace", &args)
 }
 
 /// `indent`: every line but the first, and not the empty ones, unless told so.
@@ -157,7 +177,7 @@ fn indent(
     first: Option<bool>,
     blank: Option<bool>,
     keywords: Kwargs,
-) -> Result<String, Error> {
+) -> Result<Value, Error> {
     const MAX_WIDTH: i64 = 1_000;
     let width = width
         .or(keywords.get("width")?)
@@ -184,7 +204,7 @@ fn indent(
         }
         indented.push_str(line);
     }
-    Ok(indented)
+    Ok(marked_as(value, indented))
 }
 
 /// `truncate`.
@@ -203,7 +223,8 @@ fn truncate(value: &Value, positional: Rest<Value>, keywords: Kwargs) -> Result<
     keywords.assert_all_used()?;
     let text = value
         .as_str()
-        .ok_or_else(|| invalid("only a string can be truncated"))?;
+        .filter(|_| !value.is_safe())
+        .ok_or_else(|| invalid("only a string without marks can be truncated"))?;
     let count = |text: &str| i64::try_from(text.chars().count()).unwrap_or(i64::MAX);
     let room = length
         .checked_sub(count(end))
