@@ -201,3 +201,39 @@ fn what_is_not_known_is_given_up() {
         assert_eq!(plan(source), None, "{source}");
     }
 }
+
+#[test]
+fn nesting_takes_little_stack() {
+    // Wasm hosts give half a megabyte and more, and take less of it than this build.
+    const STACK: usize = 384 << 10;
+    let in_macro = |before: &str, call: &str, after: &str| {
+        format!("{{% macro f(a) %}}{before}{call}{after}{{% endmacro %}}{{{{ f(1) }}}}")
+    };
+    let (ifs, ends) = ("{% if n %}".repeat(40), "{% endif %}".repeat(40));
+    let around = |open: &str, close: &str| {
+        let call = format!("{{{{ {}f(a){} }}}}", open.repeat(40), close.repeat(40));
+        in_macro("", &call, "")
+    };
+    let sources = [
+        in_macro("", "{{ f(a) }}", ""),
+        in_macro(&ifs, "{{ f(a) }}", &ends),
+        in_macro("{% for x in m %}", "{% set y %}{{ f(a) }}{% endset %}", "{% endfor %}"),
+        around("(n and ", ")"),
+        around("(e or 'x' ~ ", ")"),
+        around("(n + [", "])"),
+        around("(", " | trim)"),
+        around("{'a': ", "}.a"),
+        "{% set ns = namespace(x=[]) %}{% for i in range(5000) %}{% set ns.x = [ns.x] %}{% endfor %}"
+            .to_owned(),
+    ];
+    for source in sources {
+        let template = ChatTemplate::compile(&source, None).unwrap();
+        let plan = template.plan.as_ref().unwrap();
+        let run = || with_context(VALUES, |context| plan.run(context, now(), 0));
+        let text = std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK);
+            thread.spawn_scoped(scope, run).unwrap().join().unwrap()
+        });
+        assert_eq!(text, None, "{source}");
+    }
+}
