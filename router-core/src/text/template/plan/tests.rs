@@ -209,9 +209,9 @@ fn nesting_takes_little_stack() {
     let in_macro = |before: &str, call: &str, after: &str| {
         format!("{{% macro f(a) %}}{before}{call}{after}{{% endmacro %}}{{{{ f(1) }}}}")
     };
-    let (ifs, ends) = ("{% if n %}".repeat(40), "{% endif %}".repeat(40));
+    let (ifs, ends) = ("{% if n %}".repeat(20), "{% endif %}".repeat(20));
     let around = |open: &str, close: &str| {
-        let call = format!("{{{{ {}f(a){} }}}}", open.repeat(40), close.repeat(40));
+        let call = format!("{{{{ {}f(a){} }}}}", open.repeat(20), close.repeat(20));
         in_macro("", &call, "")
     };
     let sources = [
