@@ -253,7 +253,13 @@ fn payload(batch: u32, profile: &Profile) -> (Vec<u8>, u64) {
     };
     let rungs = PromptHashes::new(scope.hash(SEED), &text, SEED, usize::MAX).rungs;
     (
-        msgpack::batch(&[msgpack::stored(&hashes, None, &tokens, BLOCK_TOKENS)]),
+        msgpack::batch(&[msgpack::stored_in(
+            "GPU",
+            &hashes,
+            None,
+            &tokens,
+            BLOCK_TOKENS,
+        )]),
         rungs[0].hash,
     )
 }
