@@ -14,3 +14,4 @@ mod load;
 mod refusals;
 mod shards;
 mod steering;
+mod templates;
