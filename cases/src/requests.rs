@@ -12,6 +12,7 @@ mod check;
 mod deployment;
 mod expect;
 mod file;
+mod forms;
 mod http_file;
 mod levels;
 mod relation;

@@ -10,6 +10,8 @@
 
 use std::time::Duration;
 
+use crate::random::Random;
+
 /// Words that the texts are made of.
 const WORDS: &str = "the of and to in is that for it as was with be by on not he his but at are this have from or had an they \
     which one you were all her she there would their we him been has when who will no more if out so up said what its about \
@@ -17,57 +19,22 @@ const WORDS: &str = "the of and to in is that for it as was with be by on not he
     most made after also well many must before through years where much your way down should because long each just state \
     people those good world still between life being under never day same another know while last might us great old year off";
 
-/// A small seeded generator (`SplitMix64`, Steele et al. 2014): enough for traffic, not for secrets.
-#[derive(Clone, Debug)]
-pub struct Random(u64);
-
-impl Random {
-    /// A stream of numbers that depends on `seed` alone.
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// A number in `0..bound`; 0 when `bound` is 0.
-    pub fn below(&mut self, bound: usize) -> usize {
-        usize::try_from(self.bits() % (bound.max(1) as u64)).unwrap_or_default()
-    }
-
-    /// A number in (0, 1].
-    pub fn unit(&mut self) -> f64 {
-        ((self.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64
-    }
-
-    /// An exponentially distributed time around `mean`.
-    pub fn exponential(&mut self, mean: Duration) -> Duration {
-        mean.mul_f64(-self.unit().ln())
-    }
-
-    /// `count` words of prose.
-    pub fn words(&mut self, count: usize) -> String {
-        let words: Vec<&str> = WORDS.split_ascii_whitespace().collect();
-        let mut text = String::with_capacity(count * 6);
-        for i in 0..count {
-            if i > 0 {
-                text.push_str(if i % 12 == 0 { ". " } else { " " });
-            }
-            text.push_str(
-                words
-                    .get(self.below(words.len()))
-                    .copied()
-                    .unwrap_or_default(),
-            );
+/// `count` words of prose.
+fn words(random: &mut Random, count: usize) -> String {
+    let words: Vec<&str> = WORDS.split_ascii_whitespace().collect();
+    let mut text = String::with_capacity(count * 6);
+    for i in 0..count {
+        if i > 0 {
+            text.push_str(if i % 12 == 0 { ". " } else { " " });
         }
-        text
+        text.push_str(
+            words
+                .get(random.below(words.len()))
+                .copied()
+                .unwrap_or_default(),
+        );
     }
+    text
 }
 
 /// Size and pace of the traffic.
@@ -116,7 +83,7 @@ pub fn conversations(shape: &Shape, seed: u64) -> Vec<Conversation> {
     let mut random = Random::new(seed);
     let systems: Vec<String> = (0..shape.groups)
         .map(|group| {
-            let text = random.words(shape.system_words);
+            let text = words(&mut random, shape.system_words);
             format!("You are assistant number {group} of the help desk. {text}.")
         })
         .collect();
@@ -131,7 +98,7 @@ pub fn conversations(shape: &Shape, seed: u64) -> Vec<Conversation> {
                     } else {
                         random.exponential(shape.pause)
                     };
-                    (pause, format!("{}?", random.words(shape.user_words)))
+                    (pause, format!("{}?", words(&mut random, shape.user_words)))
                 })
                 .collect();
             all.push(Conversation {

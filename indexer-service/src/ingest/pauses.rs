@@ -1,9 +1,11 @@
 //! Pauses of one source, each a little different, so that sources which failed together don't ask together.
 
+use crate::random::Random;
+
 /// Draws pauses from the source's number and a counter: the same ones in each run, and others than those of other sources.
 #[derive(Debug)]
 pub(super) struct Pauses {
-    state: u64,
+    random: Random,
     /// When the last pause that [`Self::is_over`] found over ended.
     last_ms: u64,
     /// How much longer than asked the present one is, in 1/256 of half of it.
@@ -13,7 +15,7 @@ pub(super) struct Pauses {
 impl Pauses {
     pub(super) fn new(number: u32) -> Self {
         let mut pauses = Self {
-            state: u64::from(number),
+            random: Random::new(u64::from(number)),
             last_ms: 0,
             stretch: 0,
         };
@@ -44,13 +46,9 @@ impl Pauses {
         self.last_ms
     }
 
-    /// Below 256: splitmix64.
+    /// Below 256.
     fn draw(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) & 255
+        self.random.bits() & 255
     }
 }
 

@@ -103,11 +103,11 @@ impl Object for Dict {
     }
 
     fn get_value_by_str(self: &Arc<Self>, name: &str) -> Option<Value> {
+        if changes_dict(name) {
+            return Some(Value::UNDEFINED);
+        }
         if is_dict_method(name) {
             return Some(Value::from_object(BoundMethod));
-        }
-        if is_unsafe_dict_method(name) {
-            return Some(Value::UNDEFINED);
         }
         self.find(name).cloned()
     }
@@ -122,15 +122,16 @@ impl Object for Dict {
 }
 
 /// Names that hide keys of the same name in attribute syntax.
-fn is_dict_method(name: &str) -> bool {
-    matches!(
-        name,
-        "items" | "get" | "keys" | "values" | "copy" | "fromkeys"
-    )
+pub(super) fn is_dict_method(name: &str) -> bool {
+    changes_dict(name)
+        || matches!(
+            name,
+            "items" | "get" | "keys" | "values" | "copy" | "fromkeys"
+        )
 }
 
-/// Names of methods that change a dict. They hide keys as well, but templates can't reach them: to those they are undefined.
-fn is_unsafe_dict_method(name: &str) -> bool {
+/// Names of the methods among them that change a dict. Templates can't reach those: to them they are undefined.
+fn changes_dict(name: &str) -> bool {
     matches!(name, "pop" | "update" | "clear" | "popitem" | "setdefault")
 }
 

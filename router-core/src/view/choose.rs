@@ -105,14 +105,20 @@ impl RoutingView {
         {
             return Vec::new();
         }
+        // Shards that agree with one another are spelled for once.
+        let mut known: Vec<(&ModelProfile, Vec<PromptHashes>)> = Vec::new();
         let spelled = self.members().iter().map(|member| {
-            let served = Served {
-                profile: other_revision(member, profile)?,
-                adapter,
-            };
+            let profile = other_revision(member, profile)?;
+            let mut earlier = known.iter();
+            if let Some((_, prompts)) = earlier.find(|(of, _)| of.revision == profile.revision) {
+                return Some(prompts.clone());
+            }
             // Without a text there, nothing of it is found; that of the first shard would be another prompt's.
+            let served = Served { profile, adapter };
             let hashed = self.hashes(prompters, served, route, seed, now_ns);
-            Some(hashed.unwrap_or_default().prompts)
+            let prompts = hashed.unwrap_or_default().prompts;
+            known.push((profile, prompts.clone()));
+            Some(prompts)
         });
         spelled.collect()
     }

@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use prefixway_core::text::{ModelFiles, PromptProfile};
 
-use crate::chats;
 use crate::compare::{self, Outcome};
 use crate::tree::{Rng, Tree};
+use crate::values;
 
 /// What an expression is meant to give.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,17 +62,17 @@ pub(crate) fn body(rng: &mut Rng) -> Tree {
     };
     let record = |rng: &mut Rng| {
         let mut record = Tree::object([
-            ("k", Tree::Text(chats::text(rng))),
+            ("k", Tree::Text(values::text(rng))),
             ("n", Tree::Word(rng.below(9).to_string())),
         ]);
         if rng.one_in(2) {
-            record.set("o", chats::json(rng, 1));
+            record.set("o", values::json(rng, 1));
         }
         record
     };
     let kwargs = Tree::object([
-        ("s", Tree::Text(chats::text(rng))),
-        ("t", Tree::Text(chats::text(rng))),
+        ("s", Tree::Text(values::text(rng))),
+        ("t", Tree::Text(values::text(rng))),
         (
             "u",
             Tree::text("The quick brown fox, it's\nover-the-lazy dog. "),
@@ -84,19 +84,19 @@ pub(crate) fn body(rng: &mut Rng) -> Tree {
         ("b", Tree::flag(rng.one_in(2))),
         ("c", Tree::flag(true)),
         ("l", list(rng, |rng| Tree::Word(rng.below(10).to_string()))),
-        ("w", list(rng, |rng| Tree::Text(chats::text(rng)))),
+        ("w", list(rng, |rng| Tree::Text(values::text(rng)))),
         (
             "r",
             Tree::List((0..=rng.below(4)).map(|_| record(rng)).collect()),
         ),
-        ("j", list(rng, |rng| chats::json(rng, 1))),
+        ("j", list(rng, |rng| values::json(rng, 1))),
         (
             "d",
             Tree::object([
-                ("a", Tree::Text(chats::text(rng))),
+                ("a", Tree::Text(values::text(rng))),
                 ("b", int(rng)),
                 ("items", Tree::List(vec![])),
-                ("z", chats::json(rng, 1)),
+                ("z", values::json(rng, 1)),
             ]),
         ),
         ("e", Tree::Object(vec![])),

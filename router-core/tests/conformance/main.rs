@@ -15,3 +15,4 @@ mod oracle;
 mod random;
 mod set;
 mod tree;
+mod values;

@@ -36,6 +36,20 @@ async fn spread(sharded: &Sharded, first_group: usize) -> BTreeSet<String> {
     used
 }
 
+/// Prompts of the first indexer's engines are found, and the second's engines are used all the same.
+async fn assert_known_by_the_first_only(sharded: &Sharded) {
+    for engine in sharded.engines_of(0) {
+        assert!(hits(sharded, engine, engine).await, "engine {engine}");
+    }
+    let used = spread(sharded, 100).await;
+    let own = sharded.engines_of(1);
+    assert!(
+        own.iter()
+            .any(|engine| used.contains(&format!("engine-{engine}"))),
+        "none of {own:?} in {used:?}"
+    );
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn prefixes_of_both_indexers_are_found_and_each_hears_of_its_own() {
     let sharded = Sharded::start(None).await.unwrap();
@@ -62,16 +76,7 @@ async fn an_indexer_that_is_down_costs_only_the_prefixes_of_its_own_engines() {
     fill(&sharded, 0).await;
     sharded.kill_indexer(1).await;
     sharded.gauge("prefixway_usable_shards", 1).await.unwrap();
-    for engine in sharded.engines_of(0) {
-        assert!(hits(&sharded, engine, engine).await, "engine {engine}");
-    }
-    let used = spread(&sharded, 100).await;
-    let own = sharded.engines_of(1);
-    assert!(
-        own.iter()
-            .any(|engine| used.contains(&format!("engine-{engine}"))),
-        "none of {own:?} in {used:?}"
-    );
+    assert_known_by_the_first_only(&sharded).await;
 
     sharded.start_indexer(1).await.unwrap();
     sharded.gauge("prefixway_usable_shards", 2).await.unwrap();
@@ -93,14 +98,5 @@ async fn an_indexer_with_another_seed_is_refused_and_its_engines_are_used_by_loa
     let log = sharded.envoy.log_tail();
     assert!(log.contains("indexer_west is refused"), "{log}");
     fill(&sharded, 0).await;
-    for engine in sharded.engines_of(0) {
-        assert!(hits(&sharded, engine, engine).await, "engine {engine}");
-    }
-    let used = spread(&sharded, 100).await;
-    let own = sharded.engines_of(1);
-    assert!(
-        own.iter()
-            .any(|engine| used.contains(&format!("engine-{engine}"))),
-        "none of {own:?} in {used:?}"
-    );
+    assert_known_by_the_first_only(&sharded).await;
 }

@@ -306,7 +306,7 @@ const SPECIAL: [&str; 9] = [
 ];
 
 /// Functions that are known here.
-const FUNCTIONS: [&str; 4] = ["range", "namespace", "raise_exception", "strftime_now"];
+pub(super) const FUNCTIONS: [&str; 4] = ["range", "namespace", "raise_exception", "strftime_now"];
 
 /// Whether a call is one of a function by its name.
 pub(super) fn is_plain_call(call: &ast::Call<'_>, name: &str) -> bool {

@@ -5,6 +5,7 @@ use std::rc::Rc;
 
 use super::GiveUp;
 use crate::text::datum::{Datum, List, Part};
+use crate::text::value::is_dict_method;
 
 /// Whether a value is true.
 pub(super) fn is_true(value: &Datum<'_>) -> Result<bool, GiveUp> {
@@ -127,19 +128,5 @@ pub(super) fn part(
 
 /// Whether Python has an attribute of this name on values of some kind, which then hides a key.
 pub(super) fn is_method(name: &str) -> bool {
-    name.starts_with('_')
-        || matches!(
-            name,
-            "clear"
-                | "copy"
-                | "fromkeys"
-                | "get"
-                | "items"
-                | "keys"
-                | "pop"
-                | "popitem"
-                | "setdefault"
-                | "update"
-                | "values"
-        )
+    name.starts_with('_') || is_dict_method(name)
 }

@@ -4,8 +4,10 @@
 //! the scope around it has under this name, and ends with the scope. All of a scope's statements count for that, also those after a
 //! use. A name that no scope assigns is the request's.
 
-use minijinja::machinery::ast::{CallArg, Expr, Stmt};
+use minijinja::machinery::ast::{Expr, Stmt};
 
+use super::super::walk;
+use super::expressions::FUNCTIONS;
 use super::tree::{Init, Slot};
 
 /// The scopes around the current place, the innermost last.
@@ -30,15 +32,6 @@ pub(super) struct Signature<'s> {
     pub(super) name: &'s str,
     pub(super) parameters: Vec<&'s str>,
 }
-
-/// Functions that are known here, and the loop.
-const RESERVED: [&str; 5] = [
-    "range",
-    "namespace",
-    "raise_exception",
-    "strftime_now",
-    "loop",
-];
 
 #[derive(Default)]
 struct Scope<'s> {
@@ -143,7 +136,9 @@ impl<'s> Scopes<'s> {
     }
 
     fn is_reserved(&self, name: &str) -> bool {
-        RESERVED.contains(&name) || self.macros.iter().any(|other| other.name == name)
+        name == "loop"
+            || FUNCTIONS.contains(&name)
+            || self.macros.iter().any(|other| other.name == name)
     }
 
     fn define(&mut self, name: &'s str, slot: Slot, start: Start) {
@@ -249,70 +244,11 @@ impl<'s> Scopes<'s> {
         }
     }
 
-    fn args(&mut self, args: &'s [CallArg<'s>]) {
-        for arg in args {
-            match arg {
-                CallArg::Pos(value)
-                | CallArg::Kwarg(_, value)
-                | CallArg::PosSplat(value)
-                | CallArg::KwargSplat(value) => self.expr(value),
-            }
-        }
-    }
-
     fn expr(&mut self, expr: &'s Expr<'s>) {
-        match expr {
-            Expr::Var(node) => self.load(node.id),
-            Expr::Const(_) => {}
-            Expr::Slice(node) => {
-                self.expr(&node.expr);
-                for bound in [&node.start, &node.stop, &node.step].into_iter().flatten() {
-                    self.expr(bound);
-                }
+        walk::each_expr(expr, &mut |part| {
+            if let Expr::Var(node) = part {
+                self.load(node.id);
             }
-            Expr::UnaryOp(node) => self.expr(&node.expr),
-            Expr::BinOp(node) => {
-                self.expr(&node.left);
-                self.expr(&node.right);
-            }
-            Expr::Compare(node) => {
-                self.expr(&node.expr);
-                for operand in &node.ops {
-                    self.expr(&operand.expr);
-                }
-            }
-            Expr::IfExpr(node) => {
-                self.expr(&node.test_expr);
-                self.expr(&node.true_expr);
-                if let Some(other) = &node.false_expr {
-                    self.expr(other);
-                }
-            }
-            Expr::Filter(node) => {
-                if let Some(inner) = &node.expr {
-                    self.expr(inner);
-                }
-                self.args(&node.args);
-            }
-            Expr::Test(node) => {
-                self.expr(&node.expr);
-                self.args(&node.args);
-            }
-            Expr::GetAttr(node) => self.expr(&node.expr),
-            Expr::GetItem(node) => {
-                self.expr(&node.expr);
-                self.expr(&node.subscript_expr);
-            }
-            Expr::Call(node) => {
-                self.expr(&node.expr);
-                self.args(&node.args);
-            }
-            Expr::List(node) => self.exprs(&node.items),
-            Expr::Tuple(node) => self.exprs(&node.items),
-            Expr::Map(node) => {
-                self.exprs(&node.keys);
-                self.exprs(&node.values);
-            }
-        }
+        });
     }
 }
