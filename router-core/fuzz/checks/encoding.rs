@@ -15,6 +15,8 @@ pub(crate) fn check(data: &[u8]) {
         "gzip, deflate",
         "identity",
         "deflate, gzip, gzip",
+        "zstd",
+        "gzip, zstd",
     ];
     let header = codings[usize::from(first) % codings.len()];
     let decoded = decode(header, body, MAX_BYTES);

@@ -1,7 +1,7 @@
 //! Undoes the content codings of a request body, so that it can be read; what goes upstream stays as it came.
 //!
 //! ```text
-//!  content-encoding: deflate, gzip     body ─ gzip ─► ─ deflate ─► what was sent, at most so many bytes
+//!  content-encoding: gzip, zstd     body ─ zstd ─► ─ gzip ─► what was sent, at most so many bytes
 //! ```
 //!
 //! A body is hostile until it is read: output is capped while it is made, memory grows with what was made and never with what a header
@@ -10,6 +10,7 @@
 
 mod inflate;
 mod output;
+mod unzstd;
 
 use std::borrow::Cow;
 
@@ -41,6 +42,7 @@ pub struct Codings([Option<Coding>; MAX_CODINGS]);
 enum Coding {
     Gzip,
     Deflate,
+    Zstd,
 }
 
 impl Coding {
@@ -53,6 +55,8 @@ impl Coding {
             Ok(Some(Self::Gzip))
         } else if is("deflate") {
             Ok(Some(Self::Deflate))
+        } else if is("zstd") {
+            Ok(Some(Self::Zstd))
         } else {
             Err(DecodeError::Unknown)
         }
@@ -63,13 +67,14 @@ impl Coding {
         match self {
             Self::Gzip => inflate::gzip(body, &mut output)?,
             Self::Deflate => inflate::deflate(body, &mut output)?,
+            Self::Zstd => unzstd::zstd(body, &mut output)?,
         }
         Ok(output.into_bytes())
     }
 }
 
 impl Codings {
-    /// Reads a header: `gzip` and `deflate` in any letter case, and what changes nothing.
+    /// Reads a header: `gzip`, `deflate` and `zstd` in any letter case, and what changes nothing.
     ///
     /// # Errors
     ///

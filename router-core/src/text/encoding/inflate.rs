@@ -1,14 +1,10 @@
 //! `gzip` and `deflate`.
 
-use std::io::Read;
-
 use flate2::bufread::{DeflateDecoder, GzDecoder, ZlibDecoder};
 
 use super::DecodeError;
 use super::output::Output;
 
-/// Bytes that are decoded at a time.
-const PIECE_BYTES: usize = 16 << 10;
 /// Most members of one gzip body; each costs some work, however short it is.
 const MAX_MEMBERS: usize = 1024;
 
@@ -16,7 +12,7 @@ const MAX_MEMBERS: usize = 1024;
 pub(super) fn gzip(body: &[u8], output: &mut Output) -> Result<(), DecodeError> {
     let mut rest = body;
     for _ in 0..MAX_MEMBERS {
-        read(GzDecoder::new(&mut rest), output)?;
+        output.read(GzDecoder::new(&mut rest))?;
         if rest.iter().all(|&byte| byte == 0) {
             return Ok(());
         }
@@ -28,9 +24,9 @@ pub(super) fn gzip(body: &[u8], output: &mut Output) -> Result<(), DecodeError> 
 pub(super) fn deflate(body: &[u8], output: &mut Output) -> Result<(), DecodeError> {
     let mut rest = body;
     if is_zlib(body) {
-        read(ZlibDecoder::new(&mut rest), output)?;
+        output.read(ZlibDecoder::new(&mut rest))?;
     } else {
-        read(DeflateDecoder::new(&mut rest), output)?;
+        output.read(DeflateDecoder::new(&mut rest))?;
     }
     if rest.is_empty() {
         Ok(())
@@ -47,16 +43,5 @@ fn is_zlib(body: &[u8]) -> bool {
             method & 0xf == 8 && (u16::from(*method) << 8 | u16::from(*flags)) % 31 == 0
         }
         _ => false,
-    }
-}
-
-fn read(mut decoder: impl Read, output: &mut Output) -> Result<(), DecodeError> {
-    let mut piece = [0; PIECE_BYTES];
-    loop {
-        match decoder.read(&mut piece) {
-            Ok(0) => return Ok(()),
-            Ok(read) => output.extend(piece.get(..read).unwrap_or_default())?,
-            Err(_) => return Err(DecodeError::Corrupt),
-        }
     }
 }

@@ -1,6 +1,11 @@
 //! Bytes that are being decoded, up to a cap.
 
+use std::io::Read;
+
 use super::DecodeError;
+
+/// Bytes that are decoded at a time.
+const PIECE_BYTES: usize = 16 << 10;
 
 /// Decoded bytes. Memory grows with them, at most twofold.
 #[derive(Debug)]
@@ -32,9 +37,21 @@ impl Output {
             .map_err(|_| DecodeError::TooLong)
     }
 
-    pub(super) fn extend(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
+    fn extend(&mut self, bytes: &[u8]) -> Result<(), DecodeError> {
         self.reserve(bytes.len())?;
         self.bytes.extend_from_slice(bytes);
         Ok(())
+    }
+
+    /// Adds all that a decoder gives.
+    pub(super) fn read(&mut self, mut decoder: impl Read) -> Result<(), DecodeError> {
+        let mut piece = [0; PIECE_BYTES];
+        loop {
+            match decoder.read(&mut piece) {
+                Ok(0) => return Ok(()),
+                Ok(read) => self.extend(piece.get(..read).unwrap_or_default())?,
+                Err(_) => return Err(DecodeError::Corrupt),
+            }
+        }
     }
 }
