@@ -251,14 +251,15 @@ proptest! {
         }
     }
 
-    /// Without a checksum a broken frame may be taken for another body, and not even decoders agree which.
+    /// Without a checksum a broken frame may be taken for another body, and not even decoders agree which. A broken head of zlib is
+    /// taken for bare deflate, which has none.
     #[test]
     fn broken_bodies_with_a_checksum_are_errors_or_the_body(
         body in any_body(),
         level in 1..9_i32,
         flips in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let coded = [("zstd", zstd_with_checksum(&body, level)), ("gzip", gzip(&body)), ("deflate", zlib(&body))];
+        let coded = [("zstd", zstd_with_checksum(&body, level)), ("gzip", gzip(&body))];
         for (name, coded) in coded {
             if let Ok(decoded) = decode(name, &flipped(coded, &flips), CAP) {
                 prop_assert!(decoded == body, "{name}");
