@@ -11,7 +11,7 @@
 
 mod chunk;
 
-use chunk::ChunkHasher;
+pub(crate) use chunk::ChunkHasher;
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Bytes of canonical text (or of token ids as u32 LE) in one chunk.

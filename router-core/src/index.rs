@@ -372,14 +372,11 @@ impl Index {
         if self.removals.is_empty() {
             return;
         }
-        let missing = self.removals.settle(&mut self.sources, &mut self.store);
+        let missing =
+            self.removals
+                .settle(&mut self.sources, &mut self.store, &mut self.source_bytes);
         self.counters.unknown_removes += missing;
         self.speculations.confirm(&mut self.store.rungs);
-        self.source_bytes = self
-            .sources
-            .values()
-            .map(|(_, source)| source.bytes())
-            .sum();
     }
 
     /// Credits a holder with a prompt before its events say so, and returns a handle to cancel it by. A speculation ends when the holder's

@@ -27,11 +27,11 @@ const KEY_WORDS: usize = 12;
 
 /// The keys of one seed.
 #[derive(Clone, Copy)]
-pub(super) struct ChunkHasher([u64; KEY_WORDS]);
+pub(crate) struct ChunkHasher([u64; KEY_WORDS]);
 
 impl ChunkHasher {
     #[inline]
-    pub(super) fn new(seed: Seed) -> Self {
+    pub(crate) fn new(seed: Seed) -> Self {
         let (pairs, _) = SECRET.as_chunks::<16>();
         let mut keys = [0; KEY_WORDS];
         let (places, _) = keys.as_chunks_mut::<2>();
@@ -47,7 +47,7 @@ impl ChunkHasher {
 
     /// The hash of `parent` (8 bytes LE) and `chunk`.
     #[inline]
-    pub(super) fn extend(&self, parent: u64, chunk: &[u8; CHUNK_BYTES]) -> u64 {
+    pub(crate) fn extend(&self, parent: u64, chunk: &[u8; CHUNK_BYTES]) -> u64 {
         let (words, _) = chunk.as_chunks::<8>();
         let words: &[[u8; 8]; CHUNK_BYTES / 8] = match words.try_into() {
             Ok(words) => words,

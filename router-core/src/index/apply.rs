@@ -4,7 +4,6 @@ use super::chain::TokenChain;
 use super::groups::Role;
 use super::lift::SLACK_BYTES;
 use super::model::{Model, RootScope};
-use super::plain::Run;
 use super::removals::{Removal, Removals};
 use super::slab::NONE;
 use super::source::{Copies, Found, Source};
@@ -175,7 +174,6 @@ impl Apply<'_> {
         };
         core::hint::black_box(self.source.touch_labels(stored.hashes));
         let lookahead_bytes = stored.lookahead as usize * LOOKAHEAD_BYTES;
-        let blocks = stored.tokens.chunks_exact(block_size);
         let plain_tier = match copies {
             Copies::Main(tier)
                 if stored.extra_keys.is_none()
@@ -186,14 +184,11 @@ impl Apply<'_> {
             }
             _ => None,
         };
-        let mut run = Run::new();
-        for (at, (&hash, tokens)) in stored.hashes.iter().zip(blocks).enumerate() {
-            if let Some(tier) = plain_tier
-                && let Some(id) = self.store_plain(hash, tokens, tier, &mut place, &mut run)
-            {
-                place.block = id;
-                continue;
-            }
+        let plain = plain_tier.map_or(0, |tier| {
+            self.store_plain(stored.hashes, stored.tokens, block_size, tier, &mut place)
+        });
+        let blocks = stored.tokens.chunks_exact(block_size);
+        for (at, (&hash, tokens)) in stored.hashes.iter().zip(blocks).enumerate().skip(plain) {
             if at > 0 {
                 block_keys = next_keys(false);
             }
@@ -209,7 +204,6 @@ impl Apply<'_> {
             self.count(id, copies, is_new);
             place.block = id;
         }
-        run.end(&mut self.store.rungs);
     }
 
     /// Place of the event's first block, `None` if its parent is not known by content.
@@ -308,6 +302,7 @@ impl Apply<'_> {
             tails,
             rungs,
             lift,
+            ..
         } = &mut *self.store;
         place.has_text &= !place.chain.is_opaque;
         let is_there =

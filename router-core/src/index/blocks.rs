@@ -71,16 +71,21 @@ impl Block {
         meta: 0,
     };
 
-    /// A block with one copy in `tier`, whose parent is not set yet.
-    pub(super) fn plain(chain: u64, rung: u32, depth: u32, tier: Tier, level: u8) -> Self {
-        let level = u32::from(level) & TWO_BITS;
+    /// A block whose content is known.
+    pub(super) fn plain(chain: u64, parent: u32, rung: u32, depth: u32) -> Self {
         Self {
             chain,
-            parent: NONE,
+            parent,
             rung,
             depth,
-            meta: IN_USE | PLACED | 1 << (tier as u32 * 2) | level << LEVEL | level << CREDITED,
+            meta: IN_USE | PLACED,
         }
+    }
+
+    /// Gives a block without copies one in `tier`, and its level, for which it counts.
+    pub(super) fn set_copy(&mut self, tier: Tier, level: u8) {
+        self.set_copies(tier, 1);
+        self.set_state(level, level);
     }
 
     fn set(&mut self, flag: u32, is_set: bool) {
@@ -412,6 +417,15 @@ impl Blocks {
             state.is_listed = true;
             open.0.push(page);
         }
+    }
+
+    /// Reads the slots after a block's, where those that follow on it will be written. The sum means nothing.
+    pub(super) fn touch_after(&self, id: u32) -> u32 {
+        const LINE: usize = 64 / size_of::<Block>();
+        let slot = |at: usize| self.slots.get(id as usize + at).map_or(0, |slot| slot.meta);
+        (1..=16)
+            .step_by(LINE)
+            .fold(0, |sum: u32, at| sum.wrapping_add(slot(at)))
     }
 
     /// The child in the next slot.

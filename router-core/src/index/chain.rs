@@ -14,7 +14,7 @@
 //! the one that is published for rungs, so that telling blocks apart by it adds no risk to what a rung's hash already carries.
 
 use super::tails::MAX_TAIL;
-use crate::hash::{CHUNK_BYTES, CHUNK_TOKENS, ChunkHash, Seed};
+use crate::hash::{CHUNK_BYTES, CHUNK_TOKENS, ChunkHash, ChunkHasher, Seed};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// Tokens of a tail, as bytes.
@@ -57,6 +57,11 @@ impl TokenChain {
         }
     }
 
+    /// Whether it ends with a whole chunk, and goes on by chunks.
+    pub(super) fn is_whole(&self) -> bool {
+        !self.is_opaque && self.tail_len() == 0
+    }
+
     pub(super) fn tail(&self) -> &[u8] {
         self.tail.get(..self.tail_len()).unwrap_or_default()
     }
@@ -90,12 +95,11 @@ impl TokenChain {
         if self.is_opaque || extra.is_some() {
             self.extend_opaque(tokens, extra, seed);
         } else if let (0, Some(tokens)) = (self.tail_len(), whole_chunks(tokens)) {
-            let mut hash = ChunkHash(self.hash);
+            let hasher = ChunkHasher::new(seed);
             for (chunk, number) in tokens.iter().zip(self.chunks() + 1..) {
-                hash = hash.extend(&bytes_of(chunk), seed);
-                chunk_ends(number, hash.0);
+                self.hash = hasher.extend(self.hash, &bytes_of(chunk));
+                chunk_ends(number, self.hash);
             }
-            self.hash = hash.0;
         } else {
             self.extend_unaligned(tokens, seed, chunk_ends);
         }

@@ -28,31 +28,22 @@ const LINE: usize = 5;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Mixed(u64);
 
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    /// Low and high half: two words keep the slot at twelve bytes.
-    mixed: [u32; 2],
-    id: u32,
+/// Low and high half of the mix, and the number's complement. Words keep it at twelve bytes, and a table of zeros is empty.
+type Slot = [u32; 3];
+const EMPTY: Slot = [0; 3];
+
+#[expect(clippy::cast_possible_truncation, reason = "takes the two halves")]
+fn slot(mixed: Mixed, id: u32) -> Slot {
+    [mixed.0 as u32, (mixed.0 >> 32) as u32, !id]
 }
 
-const EMPTY: Slot = Slot {
-    mixed: [0; 2],
-    id: NONE,
-};
+fn mixed_of(&[low, high, _]: &Slot) -> Mixed {
+    Mixed(u64::from(low) | u64::from(high) << 32)
+}
 
-impl Slot {
-    #[expect(clippy::cast_possible_truncation, reason = "takes the two halves")]
-    fn new(mixed: Mixed, id: u32) -> Self {
-        Self {
-            mixed: [mixed.0 as u32, (mixed.0 >> 32) as u32],
-            id,
-        }
-    }
-
-    fn mixed(&self) -> Mixed {
-        let [low, high] = self.mixed;
-        Mixed(u64::from(low) | u64::from(high) << 32)
-    }
+/// Number of a slot, `NONE` if it is empty.
+fn id_of(&[_, _, complement]: &Slot) -> u32 {
+    !complement
 }
 
 /// Position of a label; void after the next change.
@@ -103,11 +94,12 @@ impl Labels {
     pub(super) fn find(&self, mixed: Mixed) -> Result<(Position, u32), Position> {
         let mut at = Self::home(self.homes, mixed);
         while let Some(slot) = self.slots.get(at) {
-            if slot.id == NONE || slot.mixed() > mixed {
+            let here = mixed_of(slot);
+            if id_of(slot) == NONE || here > mixed {
                 break;
             }
-            if slot.mixed() == mixed {
-                return Ok((Position(at), slot.id));
+            if here == mixed {
+                return Ok((Position(at), id_of(slot)));
             }
             at += 1;
         }
@@ -118,7 +110,7 @@ impl Labels {
     #[inline]
     pub(super) fn touch(&self, hash: EngineHash) -> u32 {
         let home = Self::home(self.homes, self.mix(hash));
-        let slot = |at: usize| self.slots.get(at).map_or(0, |slot| slot.id);
+        let slot = |at: usize| self.slots.get(at).map_or(0, id_of);
         slot(home)
             .wrapping_add(slot(home + LINE))
             .wrapping_add(slot(home + 2 * LINE))
@@ -134,22 +126,28 @@ impl Labels {
             };
         }
         self.len += 1;
-        // Every slot up to the next free one moves by one: the new one takes the place of the first, that one the place of the second.
-        let mut moving = Slot::new(mixed, id);
-        for slot in self.slots.iter_mut().skip(at) {
-            core::mem::swap(slot, &mut moving);
-            if moving.id == NONE {
-                return;
-            }
+        // Every slot up to the next free one moves by one.
+        let taken = self
+            .slots
+            .iter()
+            .skip(at)
+            .take_while(|slot| id_of(slot) != NONE)
+            .count();
+        let free = at + taken;
+        if free == self.slots.len() {
+            self.slots.push(EMPTY);
         }
-        self.slots.push(moving);
+        self.slots.copy_within(at..free, at + 1);
+        if let Some(place) = self.slots.get_mut(at) {
+            *place = slot(mixed, id);
+        }
     }
 
     /// Takes a label away.
     pub(super) fn remove(&mut self, position: Position) {
         let at = position.0;
         let moves_up = |(next, slot): &(usize, &Slot)| {
-            slot.id != NONE && Self::home(self.homes, slot.mixed()) < *next
+            id_of(slot) != NONE && Self::home(self.homes, mixed_of(slot)) < *next
         };
         let end = self
             .slots
@@ -169,8 +167,8 @@ impl Labels {
     /// Keeps the labels of numbers for which `keep` holds, and gives memory back when much of it is free.
     pub(super) fn retain(&mut self, mut keep: impl FnMut(u32) -> bool) {
         for slot in &mut self.slots {
-            if slot.id != NONE && !keep(slot.id) {
-                slot.id = NONE;
+            if id_of(slot) != NONE && !keep(id_of(slot)) {
+                *slot = EMPTY;
                 self.len -= 1;
             }
         }
@@ -183,8 +181,8 @@ impl Labels {
         let homes = homes.max(self.len + 1);
         let mut slots = vec![EMPTY; homes + homes / 64 + MIN_HOMES];
         let mut next = 0;
-        for slot in self.slots.iter().filter(|slot| slot.id != NONE) {
-            let at = Self::home(homes, slot.mixed()).max(next);
+        for slot in self.slots.iter().filter(|slot| id_of(slot) != NONE) {
+            let at = Self::home(homes, mixed_of(slot)).max(next);
             match slots.get_mut(at) {
                 Some(place) => *place = *slot,
                 None => slots.push(*slot),
@@ -202,10 +200,7 @@ impl Labels {
 
     /// Numbers of all blocks with labels, in no order.
     pub(super) fn ids(&self) -> impl Iterator<Item = u32> {
-        self.slots
-            .iter()
-            .map(|slot| slot.id)
-            .filter(|&id| id != NONE)
+        self.slots.iter().map(id_of).filter(|&id| id != NONE)
     }
 }
 

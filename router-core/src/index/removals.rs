@@ -49,11 +49,13 @@ impl Removals {
         own
     }
 
-    /// Carries all out; gives the number of those of which there was no copy.
+    /// Carries all out, and takes over to `bytes` what the sources use more or less; gives the number of removals of which there was no
+    /// copy.
     pub(super) fn settle(
         &mut self,
         sources: &mut HashMap<SourceId, (ModelId, Source)>,
         store: &mut Store,
+        bytes: &mut usize,
     ) -> u64 {
         let Self { waiting, blocks } = self;
         let mut sum = 0u32;
@@ -71,9 +73,13 @@ impl Removals {
         core::hint::black_box(sum);
         let mut missing = 0;
         for removal in waiting.drain(..) {
-            let is_held = sources
-                .get_mut(&removal.source)
-                .is_some_and(|(_, source)| source.remove(removal.hash, removal.copies, store));
+            let Some((_, source)) = sources.get_mut(&removal.source) else {
+                missing += 1;
+                continue;
+            };
+            let before = source.bytes();
+            let is_held = source.remove(removal.hash, removal.copies, store);
+            *bytes = *bytes + source.bytes() - before;
             missing += u64::from(!is_held);
         }
         missing

@@ -14,6 +14,7 @@ use super::counts::{Counts, Lists};
 use super::slab::{NONE, Slab};
 use super::{Changes, RungChange};
 use crate::endpoint::HolderId;
+use hashbrown::hash_table::Entry;
 use hashbrown::{HashMap, HashSet, HashTable};
 
 #[derive(Debug)]
@@ -106,11 +107,7 @@ impl Rungs {
     /// Finds or makes the rung of `hash` and refers to it; `prev` is the next shallower one of the same text.
     pub(super) fn acquire(&mut self, hash: u64, prev: u32) -> u32 {
         let id = self.find_or_insert(hash);
-        let rung = &mut self.slots[id];
-        if rung.refs() == 0 {
-            rung.prev = prev;
-        }
-        rung.state += 1;
+        self.refer(id, prev);
         id
     }
 
@@ -121,19 +118,54 @@ impl Rungs {
     }
 
     fn find_or_insert(&mut self, hash: u64) -> u32 {
-        if let Some(id) = self.find(hash) {
-            return id;
+        let Self { slots, by_hash, .. } = self;
+        let entry = by_hash.entry(hash, |&id| slots[id].hash == hash, |&id| slots[id].hash);
+        match entry {
+            Entry::Occupied(entry) => *entry.get(),
+            Entry::Vacant(entry) => {
+                let id = slots.insert(Rung {
+                    hash,
+                    prev: NONE,
+                    state: 0,
+                    holders: Counts::default(),
+                    depths: Counts::default(),
+                });
+                entry.insert(id);
+                id
+            }
         }
-        let id = self.slots.insert(Rung {
-            hash,
-            prev: NONE,
-            state: 0,
-            holders: Counts::default(),
-            depths: Counts::default(),
-        });
-        self.by_hash
-            .insert_unique(hash, id, |&id| self.slots[id].hash);
+    }
+
+    /// [`Rungs::acquire`], and credits a holder with a depth as [`Rungs::change`] would. `known` is the rung if it is known already.
+    pub(super) fn cover_new(
+        &mut self,
+        (hash, known): (u64, u32),
+        prev: u32,
+        credit: Option<(HolderId, u32)>,
+    ) -> u32 {
+        let id = if known == NONE {
+            self.acquire(hash, prev)
+        } else {
+            self.refer(known, prev);
+            known
+        };
+        if let Some((holder, depth)) = credit {
+            let change = Change {
+                gained: Some(holder),
+                depth_given: Some(depth),
+                ..Change::default()
+            };
+            self.change(id, &change);
+        }
         id
+    }
+
+    fn refer(&mut self, id: u32, prev: u32) {
+        let rung = &mut self.slots[id];
+        if rung.refs() == 0 {
+            rung.prev = prev;
+        }
+        rung.state += 1;
     }
 
     fn mark(&mut self, id: u32) {

@@ -143,12 +143,24 @@ impl Source {
             store.blocks.write(id, Block::UNKNOWN);
             return id;
         }
-        self.add_written((mixed, position), Block::UNKNOWN, parent, store)
+        self.add_block((mixed, position), Block::UNKNOWN, parent, store)
     }
 
-    /// Makes `block` of a label that is not there, close to its parent.
+    /// Makes `block` of a label that is not there, close to the block above and hung under it.
     #[inline]
     pub(super) fn add_written(
+        &mut self,
+        label: (Mixed, Position),
+        block: Block,
+        store: &mut Store,
+    ) -> u32 {
+        let id = self.add_block(label, block, block.parent, store);
+        self.branch(id, block.parent, store);
+        id
+    }
+
+    #[inline]
+    fn add_block(
         &mut self,
         (mixed, position): (Mixed, Position),
         block: Block,
@@ -173,6 +185,12 @@ impl Source {
     /// Hangs a block under its parent (`NONE` for the first block of a prompt).
     pub(super) fn link(&mut self, id: u32, parent: u32, store: &mut Store) {
         store.blocks[id].parent = parent;
+        self.branch(id, parent, store);
+    }
+
+    /// Keeps which block is the child, where that doesn't follow from the slots.
+    #[inline]
+    fn branch(&mut self, id: u32, parent: u32, store: &mut Store) {
         if parent != NONE && parent + 1 != id {
             self.branches.insert(parent, id);
             store.blocks[parent].set_branches(true);

@@ -8,6 +8,7 @@
 use super::blocks::{Block, Blocks, Text};
 use super::chain::{TokenChain, chunks_of};
 use super::lift::Lift;
+use super::plain::ChunkEnd;
 use super::rungs::{Change, Rungs};
 use super::slab::NONE;
 use super::tails::Tails;
@@ -23,6 +24,8 @@ pub(super) struct Store {
     pub(super) tails: Tails,
     pub(super) rungs: Rungs,
     pub(super) lift: Lift,
+    /// Room to work in.
+    pub(super) ends: Vec<ChunkEnd>,
 }
 
 /// The rungs of a block in one space: the deepest one at or before its end, how many of them are inside, and whether the block gives its
@@ -55,6 +58,7 @@ impl Store {
             tails: Tails::default(),
             rungs: Rungs::default(),
             lift: Lift::default(),
+            ends: Vec::new(),
         }
     }
 
