@@ -10,11 +10,22 @@
     reason = "a test may stop at a mistake"
 )]
 
+#[path = "../../bench-index/src/allocator.rs"]
+#[expect(
+    unsafe_code,
+    unreachable_pub,
+    reason = "shared with a benchmark, for which an allocator is an unsafe trait"
+)]
+mod allocator;
+
 use prefixway_core::endpoint::HolderId;
 use prefixway_core::event::{EngineHash, Event, Removed, Stored};
 use prefixway_core::hash::Seed;
 use prefixway_core::index::{Index, IndexConfig, ModelId, SourceId};
 use std::collections::VecDeque;
+
+#[global_allocator]
+static ALLOCATOR: allocator::Counting = allocator::Counting;
 
 const SOURCES: u32 = 32;
 const BLOCKS_EACH: usize = 8192;
@@ -57,13 +68,47 @@ struct Soak {
 }
 
 /// Bytes of the process in memory, where the system says so.
-fn resident_bytes() -> Option<u64> {
+fn resident_bytes() -> Option<usize> {
     let statm = std::fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = statm.split(' ').nth(1)?.parse().ok()?;
+    let pages: usize = statm.split(' ').nth(1)?.parse().ok()?;
     Some(pages * 4096)
 }
 
+/// Bytes.
+#[derive(Clone, Copy)]
+struct Memory {
+    /// As the index reckons.
+    index: usize,
+    /// Asked for and not given back, by the index and by this test.
+    allocated: usize,
+    /// Of the process, 0 where the system doesn't say.
+    resident: usize,
+}
+
 impl Soak {
+    /// Goes on up to so many operations.
+    fn run_to(&mut self, operations: u64) -> Memory {
+        while self.done < operations {
+            self.turn();
+        }
+        let stats = self.index.stats();
+        let memory = Memory {
+            index: stats.bytes,
+            allocated: allocator::live_bytes(),
+            resident: resident_bytes().unwrap_or(0),
+        };
+        println!(
+            "{:>9} operations: {} blocks, {} rungs, index {:.1} MB, allocated {:.1} MB, process {:.1} MB",
+            self.done,
+            stats.blocks,
+            stats.rungs,
+            memory.index as f64 / 1e6,
+            memory.allocated as f64 / 1e6,
+            memory.resident as f64 / 1e6,
+        );
+        memory
+    }
+
     fn new() -> Self {
         let mut index = Index::new(IndexConfig {
             seed: Seed(3),
@@ -190,30 +235,20 @@ fn memory_ends_where_it_was_after_warm_up() {
     // By then tables and caches are full, and system prompts have come and gone.
     let warm_up = 5_000_000.min(operations / 2);
     let mut soak = Soak::new();
-    while soak.done < warm_up {
-        soak.turn();
-    }
-    let (bytes, resident) = (soak.index.stats().bytes, resident_bytes());
+    let warm = soak.run_to(warm_up);
+    let mut last = warm;
     while soak.done < operations {
-        soak.turn();
+        last = soak.run_to((soak.done + 5_000_000).min(operations));
     }
-    let stats = soak.index.stats();
-    println!(
-        "after {} operations: {} blocks, {} rungs, index {:.1} MB (warm: {:.1} MB), process {:?} (warm: {:?})",
-        soak.done,
-        stats.blocks,
-        stats.rungs,
-        stats.bytes as f64 / 1e6,
-        bytes as f64 / 1e6,
-        resident_bytes(),
-        resident,
-    );
-    assert_eq!(stats.counters.unknown_removes, 0);
-    let ratio = stats.bytes as f64 / bytes as f64;
-    assert!(ratio < 1.05, "the index has grown: {ratio}");
+    assert_eq!(soak.index.stats().counters.unknown_removes, 0);
+    let ratio = |of: fn(&Memory) -> usize| of(&last) as f64 / of(&warm) as f64;
+    let index = ratio(|memory| memory.index);
+    assert!(index < 1.05, "the index has grown: {index}");
+    let allocated = ratio(|memory| memory.allocated);
+    assert!(allocated < 1.05, "what is allocated has grown: {allocated}");
     // The allocator's own share settles later than the index; the long form sees it.
-    if let (Some(before), Some(after), 20_000_000..) = (resident, resident_bytes(), operations) {
-        let ratio = after as f64 / before as f64;
-        assert!(ratio < 1.05, "the process has grown: {ratio}");
+    if operations >= 20_000_000 && warm.resident > 0 {
+        let resident = ratio(|memory| memory.resident);
+        assert!(resident < 1.05, "the process has grown: {resident}");
     }
 }
