@@ -63,6 +63,13 @@ bench-index: ## The index beside those of dynamo-kv-router and kv-index, in one 
 	$(STEP) "index beside its peers"
 	@cd bench-index && BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/index.json" cargo run --release --locked
 
+.PHONY: bench-gateway
+bench-gateway: wasm ## The filter in real Envoy beside plain Envoy and a minimal ext_proc server (about five minutes); rows in target/bench/gateway.json
+	$(STEP) "gateway"
+	@cargo build --release --locked -p prefixway-bench-gateway
+	@ENVOY_BIN="$$(scripts/envoy.sh)" BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/gateway.json" \
+		"$(or $(CARGO_TARGET_DIR),target)/release/prefixway-bench-gateway"
+
 .PHONY: oracle
 oracle: ## Ten million random operations through the index and its slow model (ORACLE_OPS for another number)
 	$(STEP) "index against its oracle"

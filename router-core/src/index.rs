@@ -377,6 +377,8 @@ impl Index {
                 .settle(&mut self.sources, &mut self.store, &mut self.source_bytes);
         self.counters.unknown_removes += missing;
         self.speculations.confirm(&mut self.store.rungs);
+        // Keeping track of what became free takes a few bytes too.
+        self.keep_within_bound();
     }
 
     /// Credits a holder with a prompt before its events say so, and returns a handle to cancel it by. A speculation ends when the holder's

@@ -248,6 +248,11 @@ impl Envoy {
         self.admin
     }
 
+    /// Its process, as long as it runs.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
     /// All counters and gauges whose name contains `part`, with their values.
     pub async fn stats(&self, part: &str) -> Vec<(String, u64)> {
         let url = format!("http://{}/stats", self.admin);

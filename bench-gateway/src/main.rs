@@ -1,0 +1,188 @@
+//! What the filter costs in real Envoy, beside plain Envoy and a minimal `ext_proc` server.
+//!
+//! One Envoy with one worker for each variant, all in one run; rounds go through them one after the other, so that what the machine does
+//! besides hits all alike. Engines answer at once. Chats are of prose in 20 messages, 16 of each size, all of them known to the table to
+//! their ends. A percentile is over all rounds; "added" is against plain Envoy in the same cell.
+//!
+//! CPU is the kernel's account: of Envoy's process, and of the threads of the server beside it (`ext_proc`, or the indexer, which takes decisions and
+//! publishes what changes). Rows go to `target/bench/gateway.json`:
+//! `[{variant, body_bytes, concurrency, p50_us, p99_us, added_p50_us, rps, envoy_cpu_us, server_cpu_us}]`.
+//!
+//! `BENCH_RUNGS`, `BENCH_BODIES` and `BENCH_CLIENTS` (lists), `BENCH_SECONDS` (of each cell in each round), `BENCH_ROUNDS` and `BENCH_OUT` narrow it.
+
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a benchmark reports"
+)]
+
+mod ext_proc;
+mod http1;
+mod load;
+mod prompts;
+mod report;
+mod table;
+mod usage;
+mod variant;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use table::Table;
+use tokio::runtime::Runtime;
+use variant::{Kind, Variant};
+
+/// Name of the served model.
+const MODEL: &str = "tiny";
+/// Engines behind each gateway.
+const ENGINES: usize = 8;
+
+struct Options {
+    rungs: Vec<u64>,
+    bodies: Vec<usize>,
+    clients: Vec<usize>,
+    seconds: Duration,
+    rounds: usize,
+    out: String,
+}
+
+impl Options {
+    fn from_environment() -> anyhow::Result<Self> {
+        let list = |name: &str, default: &str| -> anyhow::Result<Vec<u64>> {
+            let text = std::env::var(name).unwrap_or_else(|_| default.to_owned());
+            text.split(',')
+                .map(|number| {
+                    number
+                        .trim()
+                        .parse()
+                        .with_context(|| format!("{name}={text}"))
+                })
+                .collect()
+        };
+        let sizes = |name: &str, default: &str| -> anyhow::Result<Vec<usize>> {
+            Ok(list(name, default)?
+                .into_iter()
+                .filter_map(|number| usize::try_from(number).ok())
+                .collect())
+        };
+        Ok(Self {
+            rungs: list("BENCH_RUNGS", "100000,1000000,4000000")?,
+            bodies: sizes("BENCH_BODIES", "2048,32768,225280,1048576")?,
+            clients: sizes("BENCH_CLIENTS", "1,8")?,
+            seconds: Duration::from_secs(list("BENCH_SECONDS", "1")?.first().copied().unwrap_or(1)),
+            rounds: sizes("BENCH_ROUNDS", "5")?.first().copied().unwrap_or(5),
+            out: std::env::var("BENCH_OUT")
+                .unwrap_or_else(|_| "target/bench/gateway.json".to_owned()),
+        })
+    }
+}
+
+/// A runtime whose threads can be told apart by their name.
+fn runtime(name: &str) -> anyhow::Result<Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name(name)
+        .enable_all()
+        .build()?)
+}
+
+fn main() -> anyhow::Result<()> {
+    let options = Options::from_environment()?;
+    prefixway_e2e::rig::module()?;
+    let folder = tempfile::tempdir()?;
+    let client = runtime("client")?;
+    let upstream = runtime("upstream")?;
+    let engines = upstream.block_on(async {
+        let mut engines = Vec::new();
+        for _ in 0..ENGINES {
+            engines.push(http1::serve().await?);
+        }
+        anyhow::Ok(engines)
+    })?;
+    let first = *engines.first().context("there are engines")?;
+    let picker = runtime("ext_proc")?;
+    let ext_proc = picker.block_on(ext_proc::serve(first))?;
+
+    let mut kinds = vec![
+        ("plain Envoy".to_owned(), Kind::Plain, String::new()),
+        ("buffering only".to_owned(), Kind::Buffer, String::new()),
+        (
+            "ext_proc".to_owned(),
+            Kind::ExtProc(ext_proc),
+            "ext_proc".to_owned(),
+        ),
+    ];
+    let mut tables = Vec::new();
+    for &rungs in &options.rungs {
+        // Thread names have room for 15 bytes.
+        let threads = format!("idx-{rungs}");
+        let indexer = runtime(&threads)?;
+        let table = indexer.block_on(async {
+            let mut table = Table::start(&engines, folder.path()).await?;
+            eprintln!("filling a table of {rungs} entries");
+            table.fill(rungs).await?;
+            anyhow::Ok(table)
+        })?;
+        let name = format!("Prefixway {}", report::count(rungs));
+        kinds.push((name, Kind::Prefixway(table.grpc()), threads));
+        tables.push((indexer, table));
+    }
+    let mut variants = Vec::new();
+    for (name, kind, threads) in &kinds {
+        eprintln!("starting {name}");
+        variants.push(client.block_on(variant::start(
+            name,
+            *kind,
+            threads,
+            &engines,
+            folder.path(),
+        ))?);
+    }
+    client.block_on(load::wait_for_tables(&variants, &options.rungs))?;
+    let rows = measure(&client, &variants, &options)?;
+    report::print(&rows);
+    report::write(&rows, &options.out)?;
+    println!("rows written to {}", options.out);
+    Ok(())
+}
+
+fn measure(
+    client: &Runtime,
+    variants: &[Variant],
+    options: &Options,
+) -> anyhow::Result<Vec<report::Row>> {
+    let mut rows = Vec::new();
+    for &bytes in &options.bodies {
+        let requests: Vec<Vec<u8>> = prompts::bodies(MODEL, bytes)
+            .iter()
+            .map(|body| http1::request(body))
+            .collect();
+        for variant in variants {
+            client.block_on(load::warm_up(variant, &requests))?;
+        }
+        for &clients in &options.clients {
+            let mut cells: Vec<load::Cell> =
+                variants.iter().map(|_| load::Cell::default()).collect();
+            for round in 1..=options.rounds {
+                eprintln!(
+                    "{} bytes, {clients} clients, round {round}",
+                    requests.first().map_or(0, Vec::len)
+                );
+                for (variant, cell) in variants.iter().zip(&mut cells) {
+                    client.block_on(load::run(
+                        variant,
+                        &requests,
+                        clients,
+                        options.seconds,
+                        cell,
+                    ))?;
+                }
+            }
+            let plain = cells.first().map_or(0.0, |cell| cell.percentile_us(500));
+            for (variant, cell) in variants.iter().zip(&cells) {
+                rows.push(report::Row::new(&variant.name, bytes, clients, cell, plain));
+            }
+        }
+    }
+    Ok(rows)
+}
