@@ -8,6 +8,7 @@ STEP = @printf '\n==> %s\n'
 export PREFIXWAY_WASM ?= $(abspath $(or $(CARGO_TARGET_DIR),target))/wasm32-unknown-unknown/release/prefixway_filter.wasm
 DEMO_ARGS ?=
 BENCH_TEXT_ARGS ?=
+BENCH_GATEWAY_ARGS ?=
 
 .PHONY: help
 help: ## List the targets
@@ -64,11 +65,11 @@ bench-index: ## The index beside those of dynamo-kv-router and kv-index, in one 
 	@cd bench-index && BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/index.json" cargo run --release --locked
 
 .PHONY: bench-gateway
-bench-gateway: wasm ## The filter in real Envoy beside plain Envoy and a minimal ext_proc server (about five minutes); rows in target/bench/gateway.json
+bench-gateway: wasm ## The filter in real Envoy beside plain Envoy and a minimal ext_proc server; rows in target/bench/gateway.json (BENCH_GATEWAY_ARGS=freshness: time from event to routing)
 	$(STEP) "gateway"
 	@cargo build --release --locked -p prefixway-bench-gateway
 	@ENVOY_BIN="$$(scripts/envoy.sh)" BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/gateway.json" \
-		"$(or $(CARGO_TARGET_DIR),target)/release/prefixway-bench-gateway"
+		"$(or $(CARGO_TARGET_DIR),target)/release/prefixway-bench-gateway" $(BENCH_GATEWAY_ARGS)
 
 .PHONY: oracle
 oracle: ## Ten million random operations through the index and its slow model (ORACLE_OPS for another number)

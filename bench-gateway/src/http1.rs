@@ -28,7 +28,7 @@ impl Connection {
         Ok(self.stream.read_buf(&mut self.buffer).await? > 0)
     }
 
-    /// Reads one message and drops it; its first line, `None` where the other side has closed.
+    /// Reads one message and drops it; its head, `None` where the other side has closed.
     async fn message(&mut self) -> anyhow::Result<Option<String>> {
         let end = loop {
             let end = self.buffer.windows(4).position(|four| four == b"\r\n\r\n");
@@ -51,7 +51,7 @@ impl Connection {
             }
         }
         self.buffer.drain(..whole);
-        Ok(Some(head.lines().next().unwrap_or_default().to_owned()))
+        Ok(Some(head))
     }
 }
 
@@ -93,24 +93,24 @@ impl Client {
         Ok(Self(Connection::new(TcpStream::connect(address).await?)?))
     }
 
-    /// Sends a whole request and waits for the end of its answer.
+    /// Sends a whole request and waits for the end of its answer; the answer's head.
     ///
     /// # Errors
     /// When the answer is not one with status 200.
-    pub(crate) async fn send(&mut self, request: &[u8]) -> anyhow::Result<()> {
+    pub(crate) async fn send(&mut self, request: &[u8]) -> anyhow::Result<String> {
         self.0.stream.write_all(request).await?;
-        let status = self.0.message().await?.context("the gateway has closed")?;
-        if !status.contains(" 200 ") {
-            bail!("the gateway answered: {status}");
+        let head = self.0.message().await?.context("the gateway has closed")?;
+        if !head.starts_with("HTTP/1.1 200 ") {
+            bail!("the gateway answered: {head}");
         }
-        Ok(())
+        Ok(head)
     }
 }
 
-/// A chat request as bytes.
-pub(crate) fn request(body: &str) -> Vec<u8> {
+/// A request as bytes.
+pub(crate) fn post(path: &str, body: &str) -> Vec<u8> {
     format!(
-        "POST /v1/chat/completions HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST {path} HTTP/1.1\r\nhost: bench\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     )
     .into_bytes()

@@ -8,6 +8,8 @@
 //! publishes what changes). Rows go to `target/bench/gateway.json`:
 //! `[{variant, body_bytes, concurrency, p50_us, p99_us, added_p50_us, rps, envoy_cpu_us, server_cpu_us}]`.
 //!
+//! With the argument `freshness` it measures something else: the time from an engine's event until every worker routes by it.
+//!
 //! `BENCH_RUNGS`, `BENCH_BODIES` and `BENCH_CLIENTS` (lists), `BENCH_SECONDS` (of each cell in each round), `BENCH_ROUNDS` and `BENCH_OUT` narrow it.
 
 #![expect(
@@ -17,6 +19,7 @@
 )]
 
 mod ext_proc;
+mod freshness;
 mod http1;
 mod load;
 mod prompts;
@@ -100,6 +103,9 @@ fn main() -> anyhow::Result<()> {
         anyhow::Ok(engines)
     })?;
     let first = *engines.first().context("there are engines")?;
+    if std::env::args().nth(1).as_deref() == Some("freshness") {
+        return client.block_on(freshness::run(first, folder.path(), options.seconds * 20));
+    }
     let picker = runtime("ext_proc")?;
     let ext_proc = picker.block_on(ext_proc::serve(first))?;
 
@@ -155,7 +161,7 @@ fn measure(
     for &bytes in &options.bodies {
         let requests: Vec<Vec<u8>> = prompts::bodies(MODEL, bytes)
             .iter()
-            .map(|body| http1::request(body))
+            .map(|body| http1::post("/v1/chat/completions", body))
             .collect();
         for variant in variants {
             client.block_on(load::warm_up(variant, &requests))?;

@@ -5,7 +5,7 @@
     dead_code,
     reason = "shared with the indexer's tests, which use more of it"
 )]
-mod msgpack;
+pub(crate) mod msgpack;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -18,6 +18,11 @@ use prefixway::serve::{self, Running};
 
 use crate::MODEL;
 
+/// Files of the served model.
+pub(crate) const MODEL_DIR: &str = concat!(
+    env!("CARGO_MANIFEST_DIR"),
+    "/../router-core/tests/fixtures/vllm/tinybpe/model"
+);
 const BLOCKS: u32 = 64;
 const BLOCK_TOKENS: u32 = 16;
 /// Batches that are sent before the indexer is asked how far it is.
@@ -43,13 +48,10 @@ impl Table {
         publisher.bind("tcp://127.0.0.1:*")?;
         let events = publisher.get_last_endpoint()?;
         let events = events.map_err(|_| anyhow::anyhow!("zmq's address is no text"))?;
-        let model = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .join("../router-core/tests/fixtures/vllm/tinybpe/model");
         let mut text = format!(
             "listen: {{http: '127.0.0.1:0', grpc: '127.0.0.1:0'}}\nstate_dir: '{}'\nindex: {{max_bytes: 4294967296}}\n\
-             models: [{{id: {MODEL}, model_dir: '{}', calibration: off}}]\nendpoints:",
-            state_dir.display(),
-            model.display()
+             models: [{{id: {MODEL}, model_dir: '{MODEL_DIR}', calibration: off}}]\nendpoints:",
+            state_dir.display()
         );
         for (number, engine) in engines.iter().enumerate() {
             let events = if number + 1 == engines.len() {
