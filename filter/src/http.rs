@@ -31,6 +31,10 @@ pub(crate) struct HttpFilter {
     held: Option<Held>,
     held_bytes: usize,
     choice: Option<Rc<Choice>>,
+    /// Whether the request was sent where the choice says.
+    is_steered: bool,
+    /// Whether somebody serves it who is no endpoint.
+    is_stranger: bool,
     /// End of the answer, where it can be read.
     tail: Option<Tail>,
     is_success: bool,
@@ -49,6 +53,8 @@ impl HttpFilter {
             held: None,
             held_bytes: 0,
             choice: None,
+            is_steered: false,
+            is_stranger: false,
             tail: None,
             is_success: false,
             is_whole: false,
@@ -140,6 +146,7 @@ impl HttpFilter {
             self.lifecycle.step(Input::Unrouted);
             return Action::Continue;
         }
+        self.is_steered = steers;
         let leg = Leg {
             endpoint: choice.endpoint,
             sent_ms: host::now_ms(),
@@ -168,7 +175,12 @@ impl HttpFilter {
             }
             Output::Finish(finish) => {
                 let usage = self.tail.as_ref().and_then(Tail::usage);
-                let answer = Answer { finish, usage };
+                let answer = Answer {
+                    finish,
+                    usage,
+                    is_steered: self.is_steered,
+                    is_stranger: self.is_stranger,
+                };
                 self.with(|plugin| plugin.finished(choice, &answer, host::now_ms()));
             }
             Output::Nothing | Output::Pass | Output::Hold | Output::Decide | Output::Start(_) => {}
@@ -192,6 +204,7 @@ impl HttpFilter {
             let rank = self.choice.as_ref().and_then(|choice| choice.rank);
             let served = core::str::from_utf8(&address).ok();
             let endpoint = self.with(|plugin| plugin.endpoint(served?, rank)).flatten();
+            self.is_stranger = endpoint.is_none();
             if let Some(endpoint) = endpoint {
                 let output = self.lifecycle.step(Input::Served { endpoint });
                 self.apply(output);

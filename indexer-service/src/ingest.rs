@@ -11,6 +11,7 @@
 //! always known to be live or dead.
 
 mod calibrated;
+mod closed_loop;
 mod endpoints;
 mod events;
 mod feed;
@@ -35,6 +36,7 @@ use prefixway_core::snapshot::{PublishError, Publisher, PublisherConfig};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
+pub use closed_loop::TrustReport;
 pub use handle::{Command, Handle, Stopped};
 pub use knowledge::Knowledge;
 pub use report::{EndpointReport, IndexReport, ModelReport, Report};

@@ -24,4 +24,5 @@ pub mod shard;
 pub mod shared;
 pub mod snapshot;
 pub mod text;
+pub mod trust;
 pub mod view;

@@ -11,6 +11,8 @@
 //!
 //! `fetch` is the time in which the engine brings what it holds in slower tiers to its accelerator. It brings all of it, so it is the
 //! endpoint's cost even where computing would be faster; then another endpoint may win.
+//!
+//! Of an endpoint about which the index has proved wrong ([`crate::trust`]) only a share of the prefix counts.
 
 mod fetch;
 
@@ -83,8 +85,10 @@ pub struct Explanation {
     pub rank: Option<u32>,
     /// Number of its shard.
     pub shard: usize,
-    /// What it holds of the prompt.
+    /// What it holds of the prompt, as far as that counts: see [`EndpointInfo::trusted`].
     pub credit: Credit,
+    /// Tokens that the index says it holds, whether that is trusted or not.
+    pub indexed_tokens: u32,
     /// Tokens it would have to compute.
     pub uncached_tokens: u32,
     /// Tokens that wait before this prompt (the assumed ones when load is unknown).
@@ -158,8 +162,9 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
                 queued = queued.max(mean_queued);
                 in_flight = in_flight.max(mean_in_flight);
             }
-            let uncached_tokens = need.prompt_tokens.saturating_sub(candidate.credit.tokens());
-            let fetch_ms = need.fetch.ms(candidate.credit, need.prompt_tokens);
+            let credit = candidate.endpoint.trusted(candidate.credit);
+            let uncached_tokens = need.prompt_tokens.saturating_sub(credit.tokens());
+            let fetch_ms = need.fetch.ms(credit, need.prompt_tokens);
             let work_ms = |weight: f64| {
                 1_000.0 * (queued + weight * f64::from(uncached_tokens)) / rate + fetch_ms
             };
@@ -168,7 +173,8 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
                 address: candidate.endpoint.address.clone(),
                 rank: candidate.endpoint.rank,
                 shard: candidate.shard,
-                credit: candidate.credit,
+                credit,
+                indexed_tokens: candidate.credit.indexed(),
                 uncached_tokens,
                 queued_prefill_tokens: whole(queued),
                 in_flight: u32::try_from(whole(in_flight)).unwrap_or(u32::MAX),

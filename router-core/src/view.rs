@@ -62,6 +62,12 @@ pub struct Ending {
     pub cached_tokens: Option<u32>,
     /// Tokens of the prompt, by the reply's usage.
     pub prompt_tokens: Option<u32>,
+    /// Tokens that the index credited the endpoint that served with ([`Decision::indexed_tokens_of`]); `None`: not known.
+    pub indexed_cached_tokens: Option<u32>,
+    /// The request was not sent where the decision said.
+    pub is_unsteered: bool,
+    /// The reply was streamed.
+    pub is_streamed: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -335,6 +341,9 @@ impl RoutingView {
             cached_tokens: ending.cached_tokens,
             prompt_tokens: ending.prompt_tokens,
             failed: ending.is_failed,
+            indexed_cached_tokens: ending.indexed_cached_tokens,
+            unsteered: ending.is_unsteered,
+            streamed: ending.is_streamed,
         };
         let message = self
             .registry

@@ -31,6 +31,10 @@ pub(crate) struct Answer {
     pub(crate) finish: Finish<EndpointKey>,
     /// From the answer's end.
     pub(crate) usage: Option<Usage>,
+    /// Whether the request was sent where the decision said.
+    pub(crate) is_steered: bool,
+    /// Whether somebody served it who is no endpoint: then its usage says nothing of one.
+    pub(crate) is_stranger: bool,
 }
 
 /// A request that has gone on and is not counted yet.
@@ -162,10 +166,14 @@ impl Running {
     ) {
         let finish = &answer.finish;
         let reported = answer.usage.unwrap_or_default();
+        let indexed = choice.chosen.decision.indexed_tokens_of(finish.endpoint);
         let ending = Ending {
             is_failed: finish.failed,
             cached_tokens: reported.cached_tokens,
             prompt_tokens: reported.prompt_tokens,
+            indexed_cached_tokens: indexed.filter(|_| !answer.is_stranger),
+            is_unsteered: !answer.is_steered,
+            is_streamed: choice.is_streamed,
         };
         self.view.finish(choice.request, ending, now_ms);
         if finish.failed {

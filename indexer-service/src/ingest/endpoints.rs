@@ -7,6 +7,7 @@ use prefixway_core::index::SourceId;
 use prefixway_core::proto;
 use prefixway_core::sequence::SourceState;
 
+use super::closed_loop::Proof;
 use super::feed::Feed;
 use super::holder_ids::HolderIds;
 use super::knowledge::{Cache, Knowledge};
@@ -44,6 +45,8 @@ pub(super) struct Endpoint {
     pub(super) cache: Cache,
     /// What is known of its cache.
     pub(super) knowledge: Knowledge,
+    /// Whether that proves right.
+    pub(super) proof: Proof,
 }
 
 /// All endpoints.
@@ -85,6 +88,7 @@ impl Endpoints {
                 engine: None,
                 cache: Cache::default(),
                 knowledge: Knowledge::Blind,
+                proof: Proof::default(),
             });
         }
         endpoints
@@ -92,6 +96,10 @@ impl Endpoints {
 
     pub(super) fn by_id(&self, id: u32) -> Option<&Endpoint> {
         self.list.get(usize::try_from(id).ok()?)
+    }
+
+    pub(super) fn by_id_mut(&mut self, id: u32) -> Option<&mut Endpoint> {
+        self.list.get_mut(usize::try_from(id).ok()?)
     }
 
     pub(super) fn by_source(&mut self, source: SourceId) -> Option<&mut Endpoint> {
@@ -213,6 +221,7 @@ impl Endpoint {
             model,
             adapters: self.settings.adapters.clone().unwrap_or_default(),
             lists_adapters: self.settings.adapters.is_some(),
+            prefix_trust: self.proof.share(),
         }
     }
 }

@@ -15,3 +15,4 @@ mod refusals;
 mod shards;
 mod steering;
 mod templates;
+mod trust;

@@ -6,6 +6,7 @@
     reason = "a test's helpers fail by panicking, as the tests do"
 )]
 
+mod closed_loop;
 mod collisions;
 mod configuration;
 mod documentation;

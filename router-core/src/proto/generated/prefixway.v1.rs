@@ -203,6 +203,9 @@ pub struct Endpoint {
     /// True: `adapters` names every adapter that it serves, also where it names none.
     #[prost(bool, tag = "14")]
     pub lists_adapters: bool,
+    /// Share of its prefix credit that counts, 0 to 1: less where the index has proved wrong about it; absent = all.
+    #[prost(double, optional, tag = "15")]
+    pub prefix_trust: ::core::option::Option<f64>,
 }
 /// A live holder of an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -445,4 +448,13 @@ pub struct Outcome {
     /// Cancels the speculation.
     #[prost(bool, tag = "7")]
     pub failed: bool,
+    /// Tokens that the table credited the endpoint that served with, before any distrust; absent = not known.
+    #[prost(uint32, optional, tag = "8")]
+    pub indexed_cached_tokens: ::core::option::Option<u32>,
+    /// Whether the request was not sent where the decision said: nothing was speculated for it.
+    #[prost(bool, tag = "9")]
+    pub unsteered: bool,
+    /// Whether the reply was streamed: then `usage` is in it only when the client or the engine's settings ask for it.
+    #[prost(bool, tag = "10")]
+    pub streamed: bool,
 }
