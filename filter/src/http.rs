@@ -14,7 +14,7 @@ use proxy_wasm::types::Action;
 use crate::config::{HoldAt, Mode};
 use crate::host::{self, Buffer, HostError, Map};
 use crate::metrics::Reason;
-use crate::plugin::{Answer, Choice, Judged, Plugin};
+use crate::plugin::{Answer, Choice, Judged, Plugin, Told};
 
 /// Why a request went where it went, on the response; off by default.
 pub(crate) const EXPLAIN: &str = "x-prefixway-decision";
@@ -31,10 +31,7 @@ pub(crate) struct HttpFilter {
     held: Option<Held>,
     held_bytes: usize,
     choice: Option<Rc<Choice>>,
-    /// Whether the request was sent where the choice says.
-    is_steered: bool,
-    /// Whether somebody serves it who is no endpoint.
-    is_stranger: bool,
+    told: Told,
     /// End of the answer, where it can be read.
     tail: Option<Tail>,
     is_success: bool,
@@ -53,8 +50,7 @@ impl HttpFilter {
             held: None,
             held_bytes: 0,
             choice: None,
-            is_steered: false,
-            is_stranger: false,
+            told: Told::default(),
             tail: None,
             is_success: false,
             is_whole: false,
@@ -146,7 +142,7 @@ impl HttpFilter {
             self.lifecycle.step(Input::Unrouted);
             return Action::Continue;
         }
-        self.is_steered = steers;
+        self.told.is_steered = steers;
         let leg = Leg {
             endpoint: choice.endpoint,
             sent_ms: host::now_ms(),
@@ -178,8 +174,7 @@ impl HttpFilter {
                 let answer = Answer {
                     finish,
                     usage,
-                    is_steered: self.is_steered,
-                    is_stranger: self.is_stranger,
+                    told: self.told,
                 };
                 self.with(|plugin| plugin.finished(choice, &answer, host::now_ms()));
             }
@@ -204,7 +199,7 @@ impl HttpFilter {
             let rank = self.choice.as_ref().and_then(|choice| choice.rank);
             let served = core::str::from_utf8(&address).ok();
             let endpoint = self.with(|plugin| plugin.endpoint(served?, rank)).flatten();
-            self.is_stranger = endpoint.is_none();
+            self.told.is_stranger = endpoint.is_none();
             if let Some(endpoint) = endpoint {
                 let output = self.lifecycle.step(Input::Served { endpoint });
                 self.apply(output);

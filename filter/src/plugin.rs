@@ -10,7 +10,7 @@ mod running;
 
 use std::rc::Rc;
 
-pub(crate) use running::{Answer, Choice, Fate, Running};
+pub(crate) use running::{Answer, Choice, Fate, Running, Told};
 
 use prefixway_core::admission::{Held, Refusal, Reply};
 use prefixway_core::proto::Policy;

@@ -31,7 +31,14 @@ pub(crate) struct Answer {
     pub(crate) finish: Finish<EndpointKey>,
     /// From the answer's end.
     pub(crate) usage: Option<Usage>,
-    /// Whether the request was sent where the decision said.
+    /// How the request was handled.
+    pub(crate) told: Told,
+}
+
+/// How a request was handled.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Told {
+    /// Whether it was sent where the decision said.
     pub(crate) is_steered: bool,
     /// Whether somebody served it who is no endpoint: then its usage says nothing of one.
     pub(crate) is_stranger: bool,
@@ -171,8 +178,8 @@ impl Running {
             is_failed: finish.failed,
             cached_tokens: reported.cached_tokens,
             prompt_tokens: reported.prompt_tokens,
-            indexed_cached_tokens: indexed.filter(|_| !answer.is_stranger),
-            is_unsteered: !answer.is_steered,
+            indexed_cached_tokens: indexed.filter(|_| !answer.told.is_stranger),
+            is_unsteered: !answer.told.is_steered,
             is_streamed: choice.is_streamed,
         };
         self.view.finish(choice.request, ending, now_ms);
