@@ -30,6 +30,22 @@ fn zstd(body: &[u8], level: i32) -> Vec<u8> {
     ::zstd::encode_all(body, level).unwrap()
 }
 
+fn zstd_with_checksum(body: &[u8], level: i32) -> Vec<u8> {
+    let mut encoder = ::zstd::Encoder::new(Vec::new(), level).unwrap();
+    encoder.include_checksum(true).unwrap();
+    encoder.write_all(body).unwrap();
+    encoder.finish().unwrap()
+}
+
+fn flipped(coded: Vec<u8>, flips: &[(proptest::sample::Index, u8)]) -> Vec<u8> {
+    let mut coded = coded;
+    for (at, bits) in flips {
+        let at = at.index(coded.len());
+        coded[at] ^= bits;
+    }
+    coded
+}
+
 /// Text like a chat: words that repeat, numbers that don't.
 fn chat(bytes: usize) -> Vec<u8> {
     let mut text = String::new();
@@ -217,25 +233,38 @@ proptest! {
     }
 
     #[test]
-    fn broken_bodies_are_errors_or_what_the_reference_reads(
+    fn broken_bodies_are_errors_or_short(
         body in any_body(),
         level in 1..9_i32,
         flips in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
     ) {
-        let mut coded = zstd(&body, level);
-        for (at, byte) in flips {
-            let at = at.index(coded.len());
-            coded[at] ^= byte;
-        }
-        if let Ok(decoded) = decode("zstd", &coded, CAP) {
-            prop_assert!(decoded.len() <= CAP);
-            let theirs = ::zstd::bulk::decompress(&coded, CAP);
-            if let Ok(theirs) = theirs {
-                prop_assert!(decoded == theirs);
+        let coded = [
+            ("zstd", zstd(&body, level)),
+            ("gzip", gzip(&body)),
+            ("deflate", zlib(&body)),
+            ("deflate", bare(&body)),
+        ];
+        for (name, coded) in coded {
+            if let Ok(decoded) = decode(name, &flipped(coded, &flips), CAP) {
+                prop_assert!(decoded.len() <= CAP);
             }
         }
-        _ = decode("gzip", &coded, CAP);
-        _ = decode("deflate", &coded, CAP);
+    }
+
+    /// Without a checksum a broken frame may be taken for another body, and not even decoders agree which. A broken head of zlib is
+    /// taken for bare deflate, which has none.
+    #[test]
+    fn broken_bodies_with_a_checksum_are_errors_or_the_body(
+        body in any_body(),
+        level in 1..9_i32,
+        flips in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
+    ) {
+        let coded = [("zstd", zstd_with_checksum(&body, level)), ("gzip", gzip(&body))];
+        for (name, coded) in coded {
+            if let Ok(decoded) = decode(name, &flipped(coded, &flips), CAP) {
+                prop_assert!(decoded == body, "{name}");
+            }
+        }
     }
 
     #[test]
@@ -244,22 +273,6 @@ proptest! {
             prop_assert!(decode(name, &coded, body.len()).unwrap() == body);
             if !body.is_empty() {
                 prop_assert_eq!(decode(name, &coded, body.len() - 1), Err(DecodeError::TooLong));
-            }
-        }
-    }
-
-    #[test]
-    fn broken_bodies_are_errors_or_short(
-        body in any_body(),
-        flips in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..4),
-    ) {
-        for (name, mut coded) in [("gzip", gzip(&body)), ("deflate", zlib(&body)), ("deflate", bare(&body))] {
-            for (at, byte) in &flips {
-                let at = at.index(coded.len());
-                coded[at] ^= byte;
-            }
-            if let Ok(decoded) = decode(name, &coded, CAP) {
-                prop_assert!(decoded.len() <= CAP);
             }
         }
     }
