@@ -95,6 +95,8 @@ pub struct Metrics {
     pub precision: Family<EndpointLabel, FloatGauge>,
     /// 1 for whether the index proves right about an endpoint, 0 for the others.
     pub endpoint_trust: Family<EndpointState, Gauge>,
+    /// Changes of the file of settings, and whether they were taken.
+    pub config_reloads: Family<ResultLabel, Counter>,
     /// Questions about the index.
     pub queries: Family<ResultLabel, Counter>,
     /// Scrapes.
@@ -150,6 +152,7 @@ impl Metrics {
             confirmed_tokens: Family::default(),
             precision: Family::default(),
             endpoint_trust: Family::default(),
+            config_reloads: Family::default(),
             queries: Family::default(),
             scrapes: Family::default(),
             endpoint_healthy: Family::default(),
@@ -163,6 +166,9 @@ impl Metrics {
         }
         for result in [Outcome::Ok, Outcome::Failed] {
             metrics.queries.get_or_create_owned(&ResultLabel { result });
+            metrics
+                .config_reloads
+                .get_or_create_owned(&ResultLabel { result });
         }
         metrics.registry = registry;
         metrics
@@ -344,6 +350,11 @@ impl Metrics {
             "endpoint_trust",
             "1 for whether the index proves right about the endpoint",
             self.endpoint_trust.clone(),
+        );
+        r.register(
+            "config_reloads",
+            "Changes of the file of settings, and whether they were taken",
+            self.config_reloads.clone(),
         );
         r.register(
             "queries",

@@ -15,6 +15,7 @@ pub mod hash;
 pub mod index;
 pub mod lifecycle;
 pub mod load;
+pub mod mode;
 pub mod prompters;
 pub mod proto;
 pub mod rung;

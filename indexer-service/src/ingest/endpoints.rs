@@ -193,6 +193,23 @@ impl Endpoint {
         }
     }
 
+    /// Takes what the engine said of its load with a reply. What replies don't say stays as it was scraped, so that nothing is taken where
+    /// nothing was scraped yet; of an engine with ranks it is only the first that speaks.
+    pub(super) fn reported(&mut self, outcome: &proto::Outcome, now: Instant) {
+        let has_figures = outcome.waiting.is_some() || outcome.kv_usage_ratio.is_some();
+        if let Some((figures, at)) = &mut self.figures
+            && has_figures
+            && self.settings.rank.is_none()
+        {
+            figures.waiting = outcome.waiting.unwrap_or(figures.waiting);
+            let share = outcome
+                .kv_usage_ratio
+                .filter(|share| (0.0..=1.0).contains(share));
+            figures.kv_usage_ratio = share.unwrap_or(figures.kv_usage_ratio);
+            *at = now;
+        }
+    }
+
     fn message(&self, config: &Config, pool: String) -> proto::Endpoint {
         let model = config
             .models

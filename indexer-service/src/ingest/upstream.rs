@@ -27,7 +27,8 @@ impl Ingest {
                 self.gateways.used(stream, &usage, now);
             }
             Some(up::Kind::Routed(routed)) => self.routed(stream, &routed, now),
-            Some(up::Kind::Outcome(outcome)) => self.outcome(stream, &outcome),
+            Some(up::Kind::Outcome(outcome)) => self.outcome(stream, &outcome, now),
+            Some(up::Kind::Sampled(sampled)) => self.sampled(stream, *sampled),
             // A second Subscribe is refused where the stream is read; an unknown kind comes from a newer gateway.
             Some(up::Kind::Subscribe(_)) | None => {}
         }
@@ -120,7 +121,16 @@ impl Ingest {
             .insert(gateway, routed.request, sent, until_ms);
     }
 
-    fn outcome(&mut self, stream: StreamId, outcome: &proto::Outcome) {
+    /// Keeps a decision that was told in full.
+    fn sampled(&mut self, stream: StreamId, sampled: proto::Sampled) {
+        let endpoint = self.endpoints.by_id(sampled.endpoint);
+        let served_by = endpoint.map(|endpoint| endpoint.label.endpoint.clone());
+        if let (Some(gateway), Some(served_by)) = (self.gateways.gateway(stream), served_by) {
+            self.decisions.keep(&gateway, served_by, sampled);
+        }
+    }
+
+    fn outcome(&mut self, stream: StreamId, outcome: &proto::Outcome, now: Instant) {
         let Some(gateway) = self.gateways.gateway(stream) else {
             return;
         };
@@ -138,6 +148,9 @@ impl Ingest {
             self.settle(sent, outcome);
         }
         self.prove(outcome, sent.as_ref());
+        if let Some(endpoint) = self.endpoints.by_id_mut(outcome.endpoint) {
+            endpoint.reported(outcome, now);
+        }
         if let Some(cached) = outcome.cached_tokens {
             self.metrics
                 .prediction_error

@@ -7,10 +7,14 @@
 mod approximate;
 mod bodies;
 mod collisions;
+mod decisions;
 mod emulator;
 mod failure;
 mod fuzz_inputs;
+mod holds;
 mod load;
+mod modes;
+mod orca;
 mod refusals;
 mod shards;
 mod steering;
