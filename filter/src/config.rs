@@ -116,7 +116,7 @@ impl Config {
             mode: root.mode()?,
             hold_at: root.hold_at()?,
             explain: root.flag("explain")?.unwrap_or(false),
-            access_log: root.flag("access_log")?.unwrap_or(true),
+            access_log: root.flag("access_log")?.unwrap_or(false),
             tick_ms: root.tick()?,
             max_body_bytes: limits.bytes("max_body_bytes", DEFAULT_MAX_BODY_BYTES)?,
             max_vm_bytes: limits.bytes("max_vm_bytes", DEFAULT_MAX_VM_BYTES)?,
@@ -254,7 +254,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let config = Config::from_json(
-            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","explain":true,"access_log":false,"tick_ms":5,
+            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","explain":true,"access_log":true,"tick_ms":5,
                 "limits":{"max_body_bytes":1000,"max_vm_bytes":2000}}"#,
         );
         let expected = Config {
@@ -264,7 +264,7 @@ mod tests {
             mode: Mode::Shadow,
             hold_at: HoldAt::Body,
             explain: true,
-            access_log: false,
+            access_log: true,
             tick_ms: 5,
             max_body_bytes: 1000,
             max_vm_bytes: 2000,

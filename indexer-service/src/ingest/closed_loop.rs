@@ -25,8 +25,6 @@ pub(super) struct Proof {
     replies: u64,
     with_usage: u64,
     with_details: u64,
-    /// Whether the engine, since it started, has told how much was cached.
-    tells_cached: bool,
 }
 
 /// The closed loop of one endpoint.
@@ -40,7 +38,7 @@ pub struct TrustReport {
     pub precision: Option<f64>,
     /// Pieces of evidence that this is the mean of.
     pub evidence: usize,
-    /// Replies seen to their end.
+    /// Replies seen to their end, since the engine started or its events did, as far as that is known.
     pub replies: u64,
     /// Of them, those with token counts.
     pub with_usage: u64,
@@ -68,18 +66,16 @@ impl Proof {
         match outcome.cached_tokens {
             Some(cached) => {
                 self.with_details += 1;
-                self.tells_cached = true;
                 (EvidenceKind::CachedTokens, Some(cached))
             }
-            None if self.tells_cached => (EvidenceKind::NoneCached, Some(0)),
+            None if self.with_details > 0 => (EvidenceKind::NoneCached, Some(0)),
             None => (EvidenceKind::NoDetails, None),
         }
     }
 
     /// The engine, or what is known of it, is another one: nothing that was said before counts.
     pub(super) fn forget(&mut self) {
-        self.trust.forget();
-        self.tells_cached = false;
+        *self = Self::default();
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -205,10 +201,12 @@ mod tests {
         assert_eq!(proof.replied(&reply(None, None)).1, None);
         proof.forget();
         assert_eq!(proof.replied(&reply(Some(100), None)).1, None);
+        // Another engine, which may have been started otherwise.
         let report = proof.report();
         assert_eq!(
             (report.replies, report.with_usage, report.with_cached_tokens),
-            (6, 4, 1)
+            (1, 1, 0)
         );
+        assert_eq!(report.missing, Some(NO_DETAILS));
     }
 }

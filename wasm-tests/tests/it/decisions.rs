@@ -58,7 +58,8 @@ fn some_decisions_are_told_in_full_and_none_of_their_prompts() {
 
 #[test]
 fn access_logs_can_show_decision_and_outcome() {
-    let mut rig = Rig::new();
+    let told = CONFIG.replace("\"explain\"", "\"access_log\":true,\"explain\"");
+    let mut rig = Rig::with(&told, Indexer::new(&ENGINES));
     let body = chat("logged", 300);
     rig.indexer.store(&[1], &body);
     rig.settle();
@@ -96,9 +97,8 @@ fn access_logs_can_show_decision_and_outcome() {
 }
 
 #[test]
-fn access_logs_are_told_nothing_where_the_configuration_says_so() {
-    let quiet = CONFIG.replace("\"explain\"", "\"access_log\":false,\"explain\"");
-    let mut rig = Rig::with(&quiet, Indexer::new(&ENGINES));
+fn access_logs_are_told_nothing_unless_the_configuration_says_so() {
+    let mut rig = Rig::new();
     let outcome = rig.chat(1, &chat("quiet", 100));
     assert!(destination(&outcome).is_some());
     let reason = rig.host.vm(1).property(outcome.id, "wasm.prefixway_reason");

@@ -55,7 +55,8 @@ fn change(envoy: &mut Value, log: &std::path::Path) {
 async fn routes_and_policy_set_the_mode_while_envoy_runs() {
     let log = tempfile::tempdir().unwrap();
     let file = log.path().join("access.log");
-    let system = Gateway::start(3, &json!({}), |envoy| change(envoy, &file))
+    let plugin = json!({"access_log": true});
+    let system = Gateway::start(3, &plugin, |envoy| change(envoy, &file))
         .await
         .unwrap();
     let body = chat_body("system", "hello");
@@ -121,6 +122,10 @@ async fn routes_and_policy_set_the_mode_while_envoy_runs() {
     };
     assert_eq!(fields(0)[..2], ["rest", "on"]);
     assert_eq!(lines[0]["endpoint"], lines[0]["served_by"], "{}", lines[0]);
+    // From the recorder's usage, at the end of its answer.
+    assert_eq!(lines[0]["prompt_tokens"], "9", "{}", lines[0]);
+    assert_eq!(lines[0]["cached_tokens"], "8", "{}", lines[0]);
+    assert_eq!(lines[3]["cached_tokens"], Value::Null, "{}", lines[3]);
     assert_eq!(fields(2)[..2], ["watched", "shadow"]);
     assert_eq!(fields(3), ["quiet", "-", "-"]);
     assert_eq!(fields(4), ["rest", "-", "unknown_model"]);
