@@ -37,7 +37,7 @@ pub struct EngineConfig {
     pub events: Option<EventsConfig>,
     /// Whether `/tokenizer_info` shows the chat template (vLLM's `--enable-tokenizer-info-endpoint`).
     pub tokenizer_info: bool,
-    /// Whether `usage` holds `prompt_tokens_details` (vLLM's `--enable-prompt-tokens-details`).
+    /// Whether `usage` holds `prompt_tokens_details` where something was cached (vLLM's `--enable-prompt-tokens-details`).
     pub prompt_tokens_details: bool,
     /// Seed of the generated text: equal seeds answer equal prompts equally.
     pub seed: u64,

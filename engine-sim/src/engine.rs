@@ -248,6 +248,15 @@ impl Engine {
         }
     }
 
+    /// Loses the cache, and requests under way, without an event that says so: from now on the events that were published claim what the
+    /// engine does not have.
+    pub async fn forget_cache(&self) {
+        let (done, forgotten) = oneshot::channel();
+        self.shared.command(Command::Forget(done)).await;
+        // An error means that the loop has ended: there is nothing left to forget.
+        let _ = forgotten.await;
+    }
+
     /// Stops publishing events and answering replays; requests are still served. [`Engine::restart_publisher`] undoes it.
     pub async fn stop_publisher(&self) {
         let publisher = self.shared.publisher().take();
@@ -274,10 +283,7 @@ impl Engine {
     pub async fn restart(&self) -> Result<(), EngineError> {
         self.stop_publisher().await;
         self.connections.close_all();
-        let (done, forgotten) = oneshot::channel();
-        self.shared.command(Command::Forget(done)).await;
-        // An error means that the loop has ended: there is nothing left to forget.
-        let _ = forgotten.await;
+        self.forget_cache().await;
         self.start_publisher()
     }
 

@@ -6,7 +6,8 @@
 //! | `POST /v1/completions` | [`completions`] |
 //! | `/health`, `/ping`, `/version`, `/load`, `/v1/models`, `/metrics`, `/kv_event_sources`, `/tokenize`, `/tokenizer_info`, `/reset_prefix_cache` | [`info`] |
 //!
-//! Each reply carries `x-engine`, and `endpoint-load-metrics` where the request asked with `endpoint-load-metrics-format`.
+//! Each reply carries `x-engine`. As in vLLM, whole replies of the first two paths carry `endpoint-load-metrics` where the request asked with
+//! `endpoint-load-metrics-format`; streams and errors don't.
 
 mod body;
 mod chat;
@@ -21,6 +22,7 @@ use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::http::header::CONTENT_TYPE;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
@@ -34,6 +36,8 @@ use connections::TrackedListener;
 const MAX_BODY_BYTES: usize = 64 * 1024 * 1024;
 /// Header that names the engine.
 const ENGINE_HEADER: &str = "x-engine";
+/// Paths whose replies tell the engine's load.
+const LOAD_PATHS: [&str; 2] = ["/v1/chat/completions", "/v1/completions"];
 
 /// Serves until `stopped` fires or its sender is dropped.
 pub(crate) async fn serve(
@@ -80,6 +84,7 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
     let load_format = request
         .headers()
         .get("endpoint-load-metrics-format")
+        .filter(|_| LOAD_PATHS.contains(&request.uri().path()))
         .cloned();
     let mut response = match fault {
         Fault::Status(code) => StatusCode::from_u16(code)
@@ -87,20 +92,32 @@ async fn around(State(shared): State<Arc<Shared>>, request: Request, next: Next)
             .into_response(),
         _ => next.run(request).await,
     };
-    add_headers(&shared, response.headers_mut(), load_format.as_ref());
+    let status = response.status();
+    let headers = response.headers_mut();
+    add_headers(&shared, status, headers, load_format.as_ref());
     response
 }
 
-fn add_headers(shared: &Shared, headers: &mut HeaderMap, load_format: Option<&HeaderValue>) {
+fn add_headers(
+    shared: &Shared,
+    status: StatusCode,
+    headers: &mut HeaderMap,
+    load_format: Option<&HeaderValue>,
+) {
     if let Ok(name) = HeaderValue::from_str(&shared.config.name) {
         headers.insert(ENGINE_HEADER, name);
     }
-    let Some(format) = load_format.and_then(|format| format.to_str().ok()) else {
+    let is_whole = status.is_success()
+        && headers
+            .get(CONTENT_TYPE)
+            .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let format = load_format.filter(|_| is_whole);
+    let Some(format) = format.and_then(|format| format.to_str().ok()) else {
         return;
     };
     let metrics = shared.metrics();
     let (waiting, usage) = (metrics.scheduler.waiting as f64, metrics.cache_usage());
-    let load = match format {
+    let load = match format.to_ascii_uppercase().as_str() {
         "TEXT" => {
             format!(
                 "TEXT named_metrics.num_requests_waiting={waiting:?}, named_metrics.kv_cache_usage_perc={usage:?}"

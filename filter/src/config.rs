@@ -1,5 +1,6 @@
 //! The plugin's configuration: JSON, every key optional except `indexers`.
 
+use prefixway_core::mode::Mode;
 use serde_json::{Map, Value};
 use thiserror::Error;
 
@@ -46,38 +47,6 @@ pub(crate) enum ConfigError {
     },
 }
 
-/// What the filter does with its decisions.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mode {
-    /// Steer.
-    On,
-    /// Decide and record, don't steer.
-    Shadow,
-    /// Touch nothing.
-    Off,
-}
-
-impl Mode {
-    /// Reads a mode's name; `None` when it has no such name.
-    pub(crate) fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "on" => Some(Self::On),
-            "shadow" => Some(Self::Shadow),
-            "off" => Some(Self::Off),
-            _ => None,
-        }
-    }
-
-    /// The more careful of two modes: what the configuration forbids no policy allows.
-    pub(crate) fn and(self, other: Self) -> Self {
-        match (self, other) {
-            (Self::Off, _) | (_, Self::Off) => Self::Off,
-            (Self::Shadow, _) | (_, Self::Shadow) => Self::Shadow,
-            (Self::On, Self::On) => Self::On,
-        }
-    }
-}
-
 /// Where a request is held until its body is whole, which decides how the choice reaches Envoy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HoldAt {
@@ -112,6 +81,8 @@ pub(crate) struct Config {
     pub(crate) hold_at: HoldAt,
     /// Allow the explain response header.
     pub(crate) explain: bool,
+    /// Tell access logs of each decision.
+    pub(crate) access_log: bool,
     /// Tick period in milliseconds.
     pub(crate) tick_ms: u32,
     /// Longest request body that is read.
@@ -145,6 +116,7 @@ impl Config {
             mode: root.mode()?,
             hold_at: root.hold_at()?,
             explain: root.flag("explain")?.unwrap_or(false),
+            access_log: root.flag("access_log")?.unwrap_or(false),
             tick_ms: root.tick()?,
             max_body_bytes: limits.bytes("max_body_bytes", DEFAULT_MAX_BODY_BYTES)?,
             max_vm_bytes: limits.bytes("max_vm_bytes", DEFAULT_MAX_VM_BYTES)?,
@@ -157,7 +129,7 @@ impl Config {
             ));
         }
         limits.finish("max_body_bytes, max_vm_bytes")?;
-        root.finish("indexers, pools, scope, mode, hold_at, explain, tick_ms, limits")?;
+        root.finish("indexers, pools, scope, mode, hold_at, explain, access_log, tick_ms, limits")?;
         Ok(config)
     }
 }
@@ -234,7 +206,9 @@ impl Object {
 
     fn mode(&mut self) -> Result<Mode, ConfigError> {
         let mode = self.take("mode", "\"on\", \"shadow\" or \"off\"", |value| {
-            Mode::from_name(value.as_str()?)
+            let mode = Mode::from_name(value.as_str()?, 0)?;
+            // A percentage is the policy's to set.
+            (!matches!(mode, Mode::Split { .. })).then_some(mode)
         })?;
         Ok(mode.unwrap_or(Mode::On))
     }
@@ -280,7 +254,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let config = Config::from_json(
-            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","explain":true,"tick_ms":5,
+            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","explain":true,"access_log":true,"tick_ms":5,
                 "limits":{"max_body_bytes":1000,"max_vm_bytes":2000}}"#,
         );
         let expected = Config {
@@ -290,6 +264,7 @@ mod tests {
             mode: Mode::Shadow,
             hold_at: HoldAt::Body,
             explain: true,
+            access_log: true,
             tick_ms: 5,
             max_body_bytes: 1000,
             max_vm_bytes: 2000,
@@ -315,6 +290,10 @@ mod tests {
                 "`indexers` must be a list of Envoy clusters, at least one, not []",
             ),
             (
+                r#"{"indexers":["a"],"mode":"split"}"#,
+                "`mode` must be \"on\", \"shadow\" or \"off\", not \"split\"",
+            ),
+            (
                 r#"{"indexers":["a"],"mode":"maybe"}"#,
                 "`mode` must be \"on\", \"shadow\" or \"off\", not \"maybe\"",
             ),
@@ -328,18 +307,11 @@ mod tests {
             ),
             (
                 r#"{"indexers":["a"],"indexer":1}"#,
-                "unknown key `indexer`; known here: indexers, pools, scope, mode, hold_at, explain, tick_ms, limits",
+                "unknown key `indexer`; known here: indexers, pools, scope, mode, hold_at, explain, access_log, tick_ms, limits",
             ),
         ] {
             let error = Config::from_json(json.as_bytes()).unwrap_err();
             assert_eq!(error.to_string(), text);
         }
-    }
-
-    #[test]
-    fn a_policy_can_only_make_the_mode_more_careful() {
-        assert_eq!(Mode::On.and(Mode::Shadow), Mode::Shadow);
-        assert_eq!(Mode::Off.and(Mode::On), Mode::Off);
-        assert_eq!(Mode::On.and(Mode::On), Mode::On);
     }
 }

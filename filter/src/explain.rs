@@ -34,6 +34,9 @@ pub(crate) fn explain(chosen: &Chosen) -> String {
             candidate.ttft_ms,
             candidate.cost_ms,
         );
+        if candidate.indexed_tokens > candidate.credit.tokens() {
+            let _ = write!(text, " indexed={}", candidate.indexed_tokens);
+        }
     }
     text
 }

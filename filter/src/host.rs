@@ -350,6 +350,19 @@ pub(crate) fn cancel_stream(token: u32) -> Result<(), HostError> {
     check(unsafe { abi::proxy_grpc_cancel(token) })
 }
 
+/// Lets a held request go on, from a callback of the root context `root`, which calls are made for again afterwards.
+#[expect(unsafe_code, reason = "host call")]
+pub(crate) fn resume_request(context: u32, root: u32) -> Result<(), HostError> {
+    /// The ABI's request stream.
+    const REQUEST: u32 = 0;
+    // SAFETY: no memory is involved.
+    let result = check(unsafe { abi::proxy_set_effective_context(context) })
+        .and_then(|()| check(unsafe { abi::proxy_continue_stream(REQUEST) }));
+    // SAFETY: no memory is involved.
+    check(unsafe { abi::proxy_set_effective_context(root) })?;
+    result
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

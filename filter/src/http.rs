@@ -1,20 +1,27 @@
 //! One HTTP exchange: holds the request until its body is whole, has it decided, and watches the answer pass.
 
+mod fields;
 mod head;
+mod orca;
+mod route;
 
 use std::cell::RefCell;
 use std::rc::Rc;
 
 use prefixway_core::admission::{AtHead, Held, Refusal, Reply};
 use prefixway_core::lifecycle::{Input, Leg, Lifecycle, Output, TAIL_BYTES, Tail};
+use prefixway_core::mode::{Mode, session_of};
 use prefixway_core::snapshot::EndpointKey;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
-use crate::config::{HoldAt, Mode};
+use crate::config::HoldAt;
 use crate::host::{self, Buffer, HostError, Map};
 use crate::metrics::Reason;
-use crate::plugin::{Answer, Choice, Judged, Plugin};
+use crate::plugin::{Answer, Choice, Judged, Plugin, Told};
+use orca::Asked;
+
+pub(crate) use route::RouteSays;
 
 /// Why a request went where it went, on the response; off by default.
 pub(crate) const EXPLAIN: &str = "x-prefixway-decision";
@@ -24,13 +31,22 @@ const DETAILS: &str = "prefixway_refused";
 
 /// One exchange.
 pub(crate) struct HttpFilter {
+    context: u32,
     plugin: Rc<RefCell<Plugin>>,
     hold_at: HoldAt,
+    /// Its number, while it has to be told when the body comes.
+    watched: Option<u32>,
+    tells_logs: bool,
     lifecycle: Lifecycle<EndpointKey>,
     /// What is held, as long as nothing is decided.
     held: Option<Held>,
     held_bytes: usize,
     choice: Option<Rc<Choice>>,
+    told: Told,
+    /// Key of the session that a header names.
+    session: Option<u64>,
+    /// Who asked the engine for its load.
+    asked: Asked,
     /// End of the answer, where it can be read.
     tail: Option<Tail>,
     is_success: bool,
@@ -38,17 +54,24 @@ pub(crate) struct HttpFilter {
 }
 
 impl HttpFilter {
-    pub(crate) fn new(plugin: Rc<RefCell<Plugin>>) -> Self {
-        let hold_at = plugin
+    pub(crate) fn new(context: u32, plugin: Rc<RefCell<Plugin>>) -> Self {
+        let settings = plugin
             .try_borrow()
-            .map_or(HoldAt::Headers, |plugin| plugin.hold_at());
+            .map(|plugin| (plugin.hold_at(), plugin.tells_logs()));
+        let (hold_at, tells_logs) = settings.unwrap_or((HoldAt::Headers, false));
         Self {
+            context,
             plugin,
             hold_at,
+            watched: None,
+            tells_logs,
             lifecycle: Lifecycle::default(),
             held: None,
             held_bytes: 0,
             choice: None,
+            told: Told::default(),
+            session: None,
+            asked: Asked::No,
             tail: None,
             is_success: false,
             is_whole: false,
@@ -68,20 +91,64 @@ impl HttpFilter {
     }
 
     /// What the headers make of a request. Headers that a client may not send are gone after this.
-    fn at_head(&self, end_of_stream: bool) -> Result<AtHead, HostError> {
+    fn at_head(&mut self, end_of_stream: bool) -> Result<AtHead, HostError> {
         head::remove_routing_headers()?;
-        let settings = self.with(|plugin| (plugin.mode(), plugin.max_body_bytes()));
-        match settings {
-            Some((Mode::On | Mode::Shadow, max_body_bytes)) => {
-                head::admit(end_of_stream, max_body_bytes)
-            }
-            Some((Mode::Off, _)) | None => Ok(AtHead::Pass),
+        let settings = self.with(|plugin| {
+            let is_off = plugin.is_off();
+            (!is_off).then(|| (plugin.max_body_bytes(), plugin.names_routes()))
+        });
+        let Some((max_body_bytes, names_routes)) = settings.flatten() else {
+            return Ok(AtHead::Pass);
+        };
+        let at_head = head::admit(end_of_stream, max_body_bytes)?;
+        if at_head == AtHead::Pass {
+            return Ok(at_head);
+        }
+        let says = route::read(names_routes);
+        self.told.mode = self.with(|plugin| plugin.mode(&says)).unwrap_or(Mode::Off);
+        self.told.route = says.name;
+        match (self.told.mode, &at_head) {
+            (Mode::Off, _) => return Ok(AtHead::Pass),
+            (_, AtHead::Hold(_)) => self.prepare()?,
+            _ => {}
+        }
+        Ok(at_head)
+    }
+
+    /// What has to be read and written while the headers are at hand.
+    fn prepare(&mut self) -> Result<(), HostError> {
+        let settings = self.with(|plugin| {
+            let header = plugin.session_header().map(str::to_owned);
+            (header, plugin.asks_load())
+        });
+        let (header, asks_load) = settings.unwrap_or_default();
+        if let (Some(header), Mode::Split { .. }) = (header, self.told.mode) {
+            let named = host::header(Map::Request, &header)?;
+            self.session = named
+                .filter(|name| !name.is_empty())
+                .as_deref()
+                .map(session_of);
+        }
+        if asks_load {
+            self.asked = orca::ask()?;
+        }
+        Ok(())
+    }
+
+    /// Tells access logs something, where they are to be told.
+    fn tell(&self, tell: impl FnOnce() -> Result<(), HostError>) {
+        if self.tells_logs
+            && let Err(error) = tell()
+        {
+            self.count_host_error(error);
         }
     }
 
     /// Refuses a request, or lets it pass where it is not for us to refuse it.
     fn refuse(&mut self, refusal: &Refusal) -> Action {
-        match self.with(|plugin| plugin.refuse(refusal)).flatten() {
+        self.tell(|| fields::reason(refusal.cause().as_str()));
+        let mode = self.told.mode;
+        match self.with(|plugin| plugin.refuse(refusal, mode)).flatten() {
             Some(reply) => self.answer(&reply),
             None => Action::Continue,
         }
@@ -110,8 +177,9 @@ impl HttpFilter {
     /// Judges the request by its whole body, and lets it go on or answers it.
     fn decide(&mut self) -> Action {
         let now_ns = host::now_ns();
+        let mode = self.told.mode;
         let judged = match (self.held.take(), self.body()) {
-            (Some(held), Ok(body)) => self.with(|plugin| plugin.decide(&held, &body, now_ns)),
+            (Some(held), Ok(body)) => self.with(|plugin| plugin.decide(&held, &body, mode, now_ns)),
             (_, Err(error)) => {
                 self.count_host_error(error);
                 self.with(|plugin| plugin.metrics().decided(Reason::HostError));
@@ -121,11 +189,17 @@ impl HttpFilter {
         };
         match judged {
             Some(Judged::Go(choice)) => self.steer(Rc::new(choice), now_ns),
-            Some(Judged::Reply(reply)) => {
+            Some(Judged::Reply(reply, reason)) => {
+                self.tell(|| fields::reason(reason.as_str()));
                 self.lifecycle.step(Input::Unrouted);
                 self.answer(&reply)
             }
-            Some(Judged::Pass) | None => {
+            Some(Judged::Pass(reason)) => {
+                self.tell(|| fields::reason(reason.as_str()));
+                self.lifecycle.step(Input::Unrouted);
+                Action::Continue
+            }
+            None => {
                 self.lifecycle.step(Input::Unrouted);
                 Action::Continue
             }
@@ -134,12 +208,21 @@ impl HttpFilter {
 
     /// Lets a request go on to its choice.
     fn steer(&mut self, choice: Rc<Choice>, decided_ns: u64) -> Action {
-        let steers = self.with(|plugin| plugin.mode()) == Some(Mode::On);
+        let session = self.session.or(choice.session).unwrap_or(decided_ns);
+        let (mode, arm) = (self.told.mode, self.told.mode.arm(session));
+        let steers = mode.steers(session);
         if steers && let Err(error) = head::name_choice(&choice, self.hold_at) {
             self.count_host_error(error);
             self.lifecycle.step(Input::Unrouted);
             return Action::Continue;
         }
+        self.told.arm = arm;
+        self.told.is_steered = steers;
+        self.told.decided_ms = decided_ns / 1_000_000;
+        self.tell(|| {
+            fields::reason(choice.reason().as_str())?;
+            fields::choice(&choice, mode, arm)
+        });
         let leg = Leg {
             endpoint: choice.endpoint,
             sent_ms: host::now_ms(),
@@ -168,7 +251,11 @@ impl HttpFilter {
             }
             Output::Finish(finish) => {
                 let usage = self.tail.as_ref().and_then(Tail::usage);
-                let answer = Answer { finish, usage };
+                let answer = Answer {
+                    finish,
+                    usage,
+                    told: &self.told,
+                };
                 self.with(|plugin| plugin.finished(choice, &answer, host::now_ms()));
             }
             Output::Nothing | Output::Pass | Output::Hold | Output::Decide | Output::Start(_) => {}
@@ -188,14 +275,24 @@ impl HttpFilter {
         self.is_success = status.is_some_and(|status| status.starts_with('2'));
         let encoded = host::header(Map::Response, "content-encoding")?.is_some();
         self.tail = (self.is_success && !encoded).then(Tail::default);
+        let mut server = self.choice.as_ref().map(|choice| choice.endpoint);
         if let Some(address) = host::property(&["upstream", "address"])? {
             let rank = self.choice.as_ref().and_then(|choice| choice.rank);
             let served = core::str::from_utf8(&address).ok();
             let endpoint = self.with(|plugin| plugin.endpoint(served?, rank)).flatten();
+            if self.told.is_steered {
+                let is_obeyed = endpoint.is_some() && endpoint == server;
+                self.with(|plugin| plugin.obeyed(is_obeyed));
+            }
+            self.told.is_stranger = endpoint.is_none();
+            server = endpoint;
             if let Some(endpoint) = endpoint {
                 let output = self.lifecycle.step(Input::Served { endpoint });
                 self.apply(output);
             }
+        }
+        if let (Some(report), Some(server)) = (self.told.report, server) {
+            self.with(|plugin| plugin.reported(server, report, host::now_ms()));
         }
         match self.choice.as_ref().and_then(|c| c.explanation.as_deref()) {
             Some(explanation) => host::set_header(Map::Response, EXPLAIN, explanation),
@@ -222,8 +319,41 @@ impl HttpFilter {
     }
 }
 
+impl HttpFilter {
+    /// A piece of the request's body came, or its trailers; gives whether the request is held still.
+    fn is_held(&mut self) -> bool {
+        let Some(context) = self.watched.take() else {
+            return true;
+        };
+        let is_held = self
+            .with(|plugin| plugin.body_came(context))
+            .unwrap_or(true);
+        if !is_held {
+            self.held = None;
+            self.lifecycle.step(Input::Unrouted);
+        }
+        is_held
+    }
+
+    /// The answer is whole: its end says how many tokens there were.
+    fn answered(&mut self, is_whole: bool) {
+        self.is_whole = is_whole;
+        if let Some(usage) = self
+            .tail
+            .as_ref()
+            .filter(|_| is_whole)
+            .and_then(Tail::usage)
+        {
+            self.tell(|| fields::usage(usage));
+        }
+    }
+}
+
 impl Context for HttpFilter {
     fn on_done(&mut self) -> bool {
+        if let Some(context) = self.watched.take() {
+            self.with(|plugin| plugin.hold_ended(context));
+        }
         self.end();
         true
     }
@@ -240,13 +370,21 @@ impl HttpContext for HttpFilter {
         }
         let known = self.held.is_some();
         match (self.lifecycle.step(Input::Headers { known }), at_head) {
-            (Output::Hold, _) if self.hold_at == HoldAt::Headers => Action::Pause,
+            (Output::Hold, _) if self.hold_at == HoldAt::Headers => {
+                let (context, now_ms) = (self.context, host::now_ms());
+                let watched = self.with(|plugin| plugin.hold(context, now_ms));
+                self.watched = watched.unwrap_or(false).then_some(context);
+                Action::Pause
+            }
             (_, AtHead::Refuse(refusal)) => self.refuse(&refusal),
             _ => Action::Continue,
         }
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+        if !self.is_held() {
+            return Action::Continue;
+        }
         self.held_bytes = size;
         if let Some(held) = self.held.filter(|held| held.is_too_large(size)) {
             self.held = None;
@@ -261,6 +399,9 @@ impl HttpContext for HttpFilter {
     }
 
     fn on_http_request_trailers(&mut self, _count: usize) -> Action {
+        if !self.is_held() {
+            return Action::Continue;
+        }
         match self.lifecycle.step(Input::Body { end: true }) {
             Output::Decide => self.decide(),
             _ => Action::Continue,
@@ -268,6 +409,10 @@ impl HttpContext for HttpFilter {
     }
 
     fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+        match orca::answer(self.asked) {
+            Ok(report) => self.told.report = report,
+            Err(error) => self.count_host_error(error),
+        }
         if self.lifecycle.is_in_flight() {
             if let Err(error) = self.watch_answer() {
                 self.count_host_error(error);
@@ -282,13 +427,13 @@ impl HttpContext for HttpFilter {
             if let Err(error) = self.watch_piece(size) {
                 self.count_host_error(error);
             }
-            self.is_whole = end_of_stream;
+            self.answered(end_of_stream);
         }
         Action::Continue
     }
 
     fn on_http_response_trailers(&mut self, _count: usize) -> Action {
-        self.is_whole = true;
+        self.answered(true);
         Action::Continue
     }
 

@@ -50,7 +50,7 @@ fn start() {
             &format!("the filter has trapped: {info}"),
         );
     }));
-    proxy_wasm::set_root_context(|_| Box::<root::RootFilter>::default());
+    proxy_wasm::set_root_context(|id| Box::new(root::RootFilter::new(id)));
 }
 
 /// The export that the host calls first.

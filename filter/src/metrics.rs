@@ -4,6 +4,7 @@
 //! (`prefixway_decisions_total.reason=cache`), and the Envoy configuration has a rule that takes it out again. Values are integers.
 
 use prefixway_core::admission::{Cause, LoadOnly, Refusal};
+use prefixway_core::mode::Arm;
 use prefixway_core::text::Unscorable;
 use prefixway_core::view;
 
@@ -20,6 +21,8 @@ pub(crate) enum Reason {
     Amiss(Cause),
     /// Not steered: nothing has come from the indexer yet.
     NoSnapshot,
+    /// Not steered: it was held at its headers for too long without its body.
+    NotHeld,
     /// Not steered: the host refused a call.
     HostError,
 }
@@ -39,7 +42,7 @@ impl Reason {
         views
             .chain(LoadOnly::ALL.map(Self::Unread))
             .chain(Cause::ALL.map(Self::Amiss))
-            .chain([Self::NoSnapshot, Self::HostError])
+            .chain([Self::NoSnapshot, Self::NotHeld, Self::HostError])
     }
 
     /// The reason as a label.
@@ -49,6 +52,7 @@ impl Reason {
             Self::Unread(why) => why.as_str(),
             Self::Amiss(cause) => cause.as_str(),
             Self::NoSnapshot => "no_snapshot",
+            Self::NotHeld => "not_held",
             Self::HostError => "host_error",
         }
     }
@@ -63,6 +67,7 @@ macro_rules! metrics {
             decisions: Vec<(Reason, Metric)>,
             unscorable: Vec<(Unscorable, Metric)>,
             rejections: Vec<(u16, Metric)>,
+            arms: [ArmMetrics; 2],
         }
 
         impl Metrics {
@@ -90,6 +95,7 @@ macro_rules! metrics {
                             (status, Metric::define(MetricKind::Counter, &name))
                         })
                         .collect(),
+                    arms: Arm::ALL.map(ArmMetrics::define),
                 }
             }
         }
@@ -127,8 +133,43 @@ metrics! {
     resyncs: Counter "prefixway_resyncs_total",
     /// Streams to an indexer that ended.
     stream_ends: Counter "prefixway_stream_ends_total",
+    /// Steered requests that another endpoint than the first choice served.
+    disobeyed: Counter "prefixway_disobeyed_requests_total",
+    /// Requests that were let go after a second, since their body did not come.
+    hold_timeouts: Counter "prefixway_hold_timeouts_total",
+    /// VMs that found out that requests can't be held at their headers here, whatever the configuration says.
+    wrong_hold_vms: Gauge "prefixway_wrong_hold_at_vms",
     /// Host calls that failed.
     host_errors: Counter "prefixway_host_errors_total",
+}
+
+/// What one arm of an experiment comes to.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ArmMetrics {
+    /// Requests.
+    pub(crate) requests: Metric,
+    /// Answers that ended early or failed.
+    pub(crate) failed: Metric,
+    /// Time to the first byte of streamed answers.
+    pub(crate) ttft_ms: Metric,
+    /// Tokens of prompts, over answers that report the cached ones.
+    pub(crate) prompt_tokens: Metric,
+    /// How many of them were cached.
+    pub(crate) cached_tokens: Metric,
+}
+
+impl ArmMetrics {
+    fn define(arm: Arm) -> Self {
+        let define =
+            |kind, name: &str| Metric::define(kind, &format!("{name}.arm={}", arm.as_str()));
+        Self {
+            requests: define(MetricKind::Counter, "prefixway_split_requests_total"),
+            failed: define(MetricKind::Counter, "prefixway_split_failed_requests_total"),
+            ttft_ms: define(MetricKind::Histogram, "prefixway_split_ttft_ms"),
+            prompt_tokens: define(MetricKind::Counter, "prefixway_split_prompt_tokens_total"),
+            cached_tokens: define(MetricKind::Counter, "prefixway_split_cached_tokens_total"),
+        }
+    }
 }
 
 /// One metric.
@@ -177,6 +218,15 @@ impl Metrics {
     pub(crate) fn rejected(&self, status: u16) {
         if let Some((_, metric)) = self.rejections.iter().find(|(s, _)| *s == status) {
             metric.count();
+        }
+    }
+
+    /// Metrics of an arm.
+    pub(crate) fn of_arm(&self, arm: Arm) -> ArmMetrics {
+        let [steered, control] = self.arms;
+        match arm {
+            Arm::Steered => steered,
+            Arm::Control => control,
         }
     }
 

@@ -6,22 +6,28 @@
 //!
 //! Nothing is set up when the plugin is configured, because Envoy also configures a VM that only proves the configuration and goes away.
 
+mod holds;
 mod running;
 
 use std::rc::Rc;
 
-pub(crate) use running::{Answer, Choice, Fate, Running};
+pub(crate) use holds::Came;
+pub(crate) use running::{Answer, Choice, Fate, Running, Told};
 
 use prefixway_core::admission::{Held, Refusal, Reply};
+use prefixway_core::load::orca;
+use prefixway_core::mode::Mode;
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::{SharedData, SharedError};
 use prefixway_core::snapshot::EndpointKey;
 use prefixway_core::view::{NoText, ViewConfig};
 
-use crate::config::{Config, HoldAt, Mode};
+use crate::config::{Config, HoldAt};
 use crate::host::{self, HostError};
+use crate::http::RouteSays;
 use crate::metrics::{Metrics, Reason};
 use crate::shared::HostData;
+use holds::Holds;
 
 /// Key of the gateway's name, the same for all plugins and VMs of a proxy in one scope.
 const GATEWAY_KEY: &str = "pw/1/gateway";
@@ -32,9 +38,9 @@ pub(crate) enum Judged {
     /// Name the choice and let it go on.
     Go(Choice),
     /// Let it go on as it is.
-    Pass,
+    Pass(Reason),
     /// Answer it.
-    Reply(Reply),
+    Reply(Reply, Reason),
 }
 
 #[derive(Debug)]
@@ -50,6 +56,7 @@ pub(crate) struct Plugin {
     config: Config,
     metrics: Metrics,
     data: HostData,
+    holds: Holds,
     state: State,
 }
 
@@ -59,6 +66,7 @@ impl Plugin {
         Self {
             metrics: Metrics::define(),
             data: HostData::new(&config.scope),
+            holds: Holds::default(),
             state: State::Fresh {
                 nonce: host::now_ns(),
             },
@@ -84,12 +92,42 @@ impl Plugin {
         }
     }
 
-    /// The mode that configuration and policy allow.
-    pub(crate) fn mode(&self) -> Mode {
-        let policy = self
-            .policy()
-            .and_then(|policy| Mode::from_name(&policy.mode));
-        self.config.mode.and(policy.unwrap_or(Mode::On))
+    /// Whether nothing is done for any route.
+    pub(crate) fn is_off(&self) -> bool {
+        let is_off = |policy: &Policy| {
+            policy.routes.is_empty() && Mode::of_policy(policy, None) == Mode::Off
+        };
+        self.config.mode == Mode::Off || self.policy().is_some_and(is_off)
+    }
+
+    /// Whether the policy has modes for single routes.
+    pub(crate) fn names_routes(&self) -> bool {
+        self.policy()
+            .is_some_and(|policy| !policy.routes.is_empty())
+    }
+
+    /// The mode that configuration, route and policy allow.
+    pub(crate) fn mode(&self, route: &RouteSays) -> Mode {
+        let policy = self.policy();
+        let of_policy = policy.map(|policy| Mode::of_policy(policy, route.name.as_deref()));
+        let own = self.config.mode.and(route.mode);
+        own.and(of_policy.unwrap_or(Mode::On))
+    }
+
+    /// Request header that names a session, where one does.
+    pub(crate) fn session_header(&self) -> Option<&str> {
+        let header = self.policy()?.session_header.as_str();
+        (!header.is_empty()).then_some(header)
+    }
+
+    /// Whether engines are asked for their load with each request.
+    pub(crate) fn asks_load(&self) -> bool {
+        self.policy().is_some_and(|policy| policy.orca)
+    }
+
+    /// Whether access logs are told of decisions.
+    pub(crate) fn tells_logs(&self) -> bool {
+        self.config.access_log
     }
 
     /// Whether both configuration and policy allow the explain header.
@@ -99,7 +137,39 @@ impl Plugin {
 
     /// Where requests are held.
     pub(crate) fn hold_at(&self) -> HoldAt {
-        self.config.hold_at
+        if self.holds.is_wrong() {
+            HoldAt::Body
+        } else {
+            self.config.hold_at
+        }
+    }
+
+    /// A request is held at its headers; gives whether it has to be watched.
+    pub(crate) fn hold(&mut self, context: u32, now_ms: u64) -> bool {
+        self.holds.hold(context, now_ms)
+    }
+
+    /// A piece of the body of a watched request came; gives whether the request is held still.
+    pub(crate) fn body_came(&mut self, context: u32) -> bool {
+        let came = self.holds.came(context);
+        if came == Came::Held {
+            return true;
+        }
+        self.metrics.decided(Reason::NotHeld);
+        if came == Came::Proof {
+            self.metrics.wrong_hold_vms.adjust(1);
+            log::error!(
+                "hold_at is \"headers\", but bodies don't come while headers are held here: set allow_on_headers_stop_iteration on the \
+                 plugin (Envoy 1.35 or later), or hold_at \"body\" with the filters buffer and header_mutation behind this one; \
+                 requests are held at their body from now on"
+            );
+        }
+        false
+    }
+
+    /// A watched request is over.
+    pub(crate) fn hold_ended(&mut self, context: u32) {
+        self.holds.ended(context);
     }
 
     /// Longest request body that is read.
@@ -111,7 +181,7 @@ impl Plugin {
     }
 
     /// Judges a request by its whole body, and chooses an endpoint for it.
-    pub(crate) fn decide(&mut self, held: &Held, body: &[u8], now_ns: u64) -> Judged {
+    pub(crate) fn decide(&mut self, held: &Held, body: &[u8], mode: Mode, now_ns: u64) -> Judged {
         let explain = self.may_explain();
         let fate = match &mut self.state {
             State::Running(running) => {
@@ -128,37 +198,35 @@ impl Plugin {
             // Without a policy nothing is known that could be amiss with a model.
             Fate::Pass(Reason::Amiss(_)) if self.policy().is_none() => {
                 self.metrics.decided(Reason::NoSnapshot);
-                Judged::Pass
+                Judged::Pass(Reason::NoSnapshot)
             }
             Fate::Pass(reason) => {
                 self.metrics.decided(reason);
-                Judged::Pass
+                Judged::Pass(reason)
             }
-            Fate::Refuse(refusal) => match self.refuse(&refusal) {
-                Some(reply) => Judged::Reply(reply),
-                None => Judged::Pass,
-            },
+            Fate::Refuse(refusal) => {
+                let reason = Reason::Amiss(refusal.cause());
+                match self.refuse(&refusal, mode) {
+                    Some(reply) => Judged::Reply(reply, reason),
+                    None => Judged::Pass(reason),
+                }
+            }
         }
     }
 
     fn count(&self, choice: &Choice) {
-        let reason = match choice.chosen.no_text {
-            Some(NoText::Unread(why)) => Reason::Unread(why),
-            Some(NoText::Unscorable(why)) => {
-                self.metrics.unscorable(why);
-                Reason::View(choice.chosen.decision.reason)
-            }
-            None => Reason::View(choice.chosen.decision.reason),
-        };
-        self.metrics.decided(reason);
+        if let Some(NoText::Unscorable(why)) = choice.chosen.no_text {
+            self.metrics.unscorable(why);
+        }
+        self.metrics.decided(choice.reason());
     }
 
     /// Counts a request that is to be refused, and gives the answer. `None`: it has to pass, because the filter doesn't steer, the engines
     /// are to answer, or nothing is known yet of how things are to be.
-    pub(crate) fn refuse(&self, refusal: &Refusal) -> Option<Reply> {
+    pub(crate) fn refuse(&self, refusal: &Refusal, mode: Mode) -> Option<Reply> {
         self.metrics.decided(Reason::Amiss(refusal.cause()));
         let policy = self.policy()?;
-        let may_refuse = self.mode() == Mode::On && policy.reject_bad_requests.unwrap_or(true);
+        let may_refuse = mode == Mode::On && policy.reject_bad_requests.unwrap_or(true);
         may_refuse.then(|| {
             let reply = refusal.reply();
             self.metrics.rejected(reply.status);
@@ -199,6 +267,20 @@ impl Plugin {
         }
     }
 
+    /// A steered request is answered, by the first choice or not.
+    pub(crate) fn obeyed(&mut self, is_obeyed: bool) {
+        if let Some((running, metrics)) = self.running() {
+            running.obeyed(is_obeyed, metrics);
+        }
+    }
+
+    /// An engine said how busy it is.
+    pub(crate) fn reported(&mut self, endpoint: EndpointKey, report: orca::Report, now_ms: u64) {
+        if let Some((running, _)) = self.running() {
+            running.reported(endpoint, report, now_ms);
+        }
+    }
+
     /// The first byte of the answer came.
     pub(crate) fn first_byte(&mut self, choice: &Choice, now_ms: u64) {
         if let Some((running, _)) = self.running() {
@@ -207,14 +289,17 @@ impl Plugin {
     }
 
     /// The exchange is over.
-    pub(crate) fn finished(&mut self, choice: &Choice, answer: &Answer, now_ms: u64) {
+    pub(crate) fn finished(&mut self, choice: &Choice, answer: &Answer<'_>, now_ms: u64) {
         if let Some((running, metrics)) = self.running() {
             running.finished(choice, answer, now_ms, metrics);
         }
     }
 
-    /// Periodic work; bounded.
-    pub(crate) fn tick(&mut self, now_ms: u64) {
+    /// Periodic work; bounded. Gives the contexts of held requests that have to be let go.
+    pub(crate) fn tick(&mut self, now_ms: u64) -> Vec<u32> {
+        let released = self.holds.tick(now_ms);
+        let count = u32::try_from(released.len()).unwrap_or(u32::MAX);
+        self.metrics.hold_timeouts.add(count);
         match &mut self.state {
             State::Fresh { nonce } => {
                 // The times of configuration and of the first tick together differ from VM to VM.
@@ -243,6 +328,7 @@ impl Plugin {
                 running.tick(now_ms, &self.metrics);
             }
         }
+        released
     }
 
     /// A message came on a stream.

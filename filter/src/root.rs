@@ -12,12 +12,17 @@ use crate::http::HttpFilter;
 use crate::plugin::Plugin;
 
 /// One configured plugin in one VM.
-#[derive(Default)]
 pub(crate) struct RootFilter {
+    id: u32,
     plugin: Option<Rc<RefCell<Plugin>>>,
 }
 
 impl RootFilter {
+    /// The root context of this number, not configured yet.
+    pub(crate) fn new(id: u32) -> Self {
+        Self { id, plugin: None }
+    }
+
     fn with(&self, work: impl FnOnce(&mut Plugin)) {
         if let Some(plugin) = &self.plugin
             && let Ok(mut plugin) = plugin.try_borrow_mut()
@@ -59,12 +64,18 @@ impl RootContext for RootFilter {
     }
 
     fn on_tick(&mut self) {
-        self.with(|plugin| plugin.tick(host::now_ms()));
+        let mut released = Vec::new();
+        self.with(|plugin| released = plugin.tick(host::now_ms()));
+        for context in released {
+            if let Err(error) = host::resume_request(context, self.id) {
+                self.with(|plugin| plugin.host_error(error));
+            }
+        }
     }
 
-    fn create_http_context(&self, _context_id: u32) -> Option<Box<dyn HttpContext>> {
+    fn create_http_context(&self, context_id: u32) -> Option<Box<dyn HttpContext>> {
         match &self.plugin {
-            Some(plugin) => Some(Box::new(HttpFilter::new(Rc::clone(plugin)))),
+            Some(plugin) => Some(Box::new(HttpFilter::new(context_id, Rc::clone(plugin)))),
             // Without configuration nothing is touched; the SDK would panic on `None`.
             None => Some(Box::new(Untouched)),
         }

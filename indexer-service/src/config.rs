@@ -48,6 +48,10 @@ pub const DEFAULT_MAX_BODY_BYTES: u32 = 16 << 20;
 pub const DEFAULT_MAX_PROMPT_BYTES: u32 = 4 << 20;
 /// Default base life of a speculative entry; longer prompts live longer.
 pub const DEFAULT_SPECULATIVE_TTL: Duration = Duration::from_secs(10);
+/// Default share of sessions that is steered in mode split: as many as not, which tells most in the least time.
+pub const DEFAULT_SPLIT_PERCENT: u32 = 50;
+/// Default of decisions that each VM of a gateway tells in full, in a second: enough to look at, and some kilobytes.
+pub const DEFAULT_SAMPLED_DECISIONS_PER_S: u32 = 5;
 /// Default bound of the index's memory.
 pub const DEFAULT_INDEX_BYTES: u64 = 1 << 30;
 /// Default cache of an engine that does not say how large it is: 31,250 blocks of 16 tokens, as llm-d assumes.
@@ -90,6 +94,17 @@ pub struct Config {
     pub scrape: Scrape,
     /// After this long the service is ready although some source has not connected.
     pub ready_grace: Duration,
+    /// Where the settings come from, to be read again; `None`: from no file.
+    pub origin: Option<Origin>,
+}
+
+/// A file of settings, and what is put over it.
+#[derive(Clone, Debug)]
+pub struct Origin {
+    /// The file.
+    pub path: PathBuf,
+    /// Flags and environment.
+    pub overrides: Overrides,
 }
 
 /// Addresses to listen on; port 0 takes a free port.
@@ -244,6 +259,27 @@ pub struct Policy {
     pub cpu_fetch_us_per_token: f64,
     /// The same from storage.
     pub disk_fetch_us_per_token: f64,
+    /// Whether gateways ask engines for their load with each request.
+    pub orca: bool,
+    /// Of mode split: share of the sessions that is steered, 0 to 100.
+    pub split_percent: u32,
+    /// Request header that names a session, in lower case.
+    pub session_header: Option<String>,
+    /// Modes of single routes; each route once.
+    pub routes: Vec<RouteMode>,
+    /// Most decisions that each VM of a gateway tells in full, in a second; 0: none.
+    pub sampled_decisions_per_s: u32,
+}
+
+/// Mode of one route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RouteMode {
+    /// Its name in Envoy's configuration.
+    pub route: String,
+    /// Its mode.
+    pub mode: Mode,
+    /// Of mode split: share of the sessions that is steered, 0 to 100.
+    pub split_percent: u32,
 }
 
 /// Whether the filter steers.
@@ -253,6 +289,8 @@ pub enum Mode {
     /// Decides and steers.
     #[default]
     On,
+    /// Steers a share of the sessions, and handles the others as in shadow.
+    Split,
     /// Decides and records, but does not steer.
     Shadow,
     /// Does nothing.
@@ -264,6 +302,7 @@ impl Mode {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::On => "on",
+            Self::Split => "split",
             Self::Shadow => "shadow",
             Self::Off => "off",
         }
@@ -322,7 +361,33 @@ impl Config {
             source,
         })?;
         let base = path.parent().unwrap_or(Path::new(""));
-        Self::parse(&text, base, overrides)
+        let mut config = Self::parse(&text, base, overrides)?;
+        config.origin = Some(Origin {
+            path: path.to_owned(),
+            overrides: overrides.clone(),
+        });
+        Ok(config)
+    }
+
+    /// Keys at the top level that `other` has otherwise, besides `policy`: what does not change while the service runs.
+    pub fn fixed_differences(&self, other: &Self) -> Vec<&'static str> {
+        let differs = [
+            ("listen", self.listen != other.listen),
+            ("shard", self.shard != other.shard),
+            ("shards", self.shards != other.shards),
+            ("seed", self.seed != other.seed),
+            ("state_dir", self.state_dir != other.state_dir),
+            ("models", self.models != other.models),
+            (
+                "endpoints",
+                self.endpoints != other.endpoints || self.elsewhere != other.elsewhere,
+            ),
+            ("index", self.index != other.index),
+            ("scrape", self.scrape != other.scrape),
+            ("ready_grace", self.ready_grace != other.ready_grace),
+        ];
+        let differing = differs.into_iter().filter(|(_, differs)| *differs);
+        differing.map(|(key, _)| key).collect()
     }
 
     /// Reads and checks text; relative paths are taken from `base`.

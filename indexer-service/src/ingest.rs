@@ -11,6 +11,8 @@
 //! always known to be live or dead.
 
 mod calibrated;
+mod closed_loop;
+pub mod decisions;
 mod endpoints;
 mod events;
 mod feed;
@@ -35,18 +37,20 @@ use prefixway_core::snapshot::{PublishError, Publisher, PublisherConfig};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
+pub use closed_loop::TrustReport;
 pub use handle::{Command, Handle, Stopped};
 pub use knowledge::Knowledge;
 pub use report::{EndpointReport, IndexReport, ModelReport, Report};
 
 use crate::calibration::{self, Hints};
-use crate::config::{Config, Switch};
+use crate::config::{Config, Policy, Switch};
 use crate::kv_events::{Source, Subscriber, Update};
 use crate::metrics::{Metrics, Reason, ReasonLabel};
 use crate::profile::Profile;
 use crate::publish::{Gateways, Scraped, Subscription};
 use crate::scrape::Sample;
 use crate::shutdown::Shutdown;
+use decisions::Decisions;
 use endpoints::Endpoints;
 use events::Job;
 use holder_ids::HolderIds;
@@ -111,6 +115,7 @@ pub struct Ingest {
     turns: Turns<Job>,
     commands: mpsc::Receiver<Command>,
     queries: Queries,
+    decisions: Decisions,
     metrics: Arc<Metrics>,
     started: Instant,
     last_change: Instant,
@@ -196,6 +201,7 @@ impl Ingest {
             turns: Turns::default(),
             commands,
             queries: Queries::new(questions),
+            decisions: Decisions::default(),
             metrics,
             started: now,
             last_change: now,
@@ -245,12 +251,23 @@ impl Ingest {
             Command::Subscribe { subscribe, reply } => self.subscribe(subscribe, reply),
             Command::Up { stream, message } => self.up(stream, message, now),
             Command::Closed(stream) => self.gateways.close(stream),
+            Command::Policy(policy) => self.policy(*policy),
+            Command::Decisions(wanted, reply) => {
+                let _ = reply.send(self.decisions.page(&wanted));
+            }
             Command::Report(reply) => {
                 self.know();
                 // Nobody waits for it any more: nothing to do.
                 let _ = reply.send(Report::new(self));
             }
         }
+    }
+
+    /// Gateways go by another policy from now on.
+    fn policy(&mut self, policy: Policy) {
+        self.holder_ids.set_max_age(policy.max_age);
+        self.config.policy = policy;
+        self.is_policy_changed = true;
     }
 
     fn scraped(&mut self, sample: &Sample, now: Instant) {

@@ -23,6 +23,7 @@ pub mod model_dir;
 pub mod profile;
 pub mod publish;
 mod random;
+mod reload;
 pub mod replay;
 pub mod scrape;
 pub mod serve;

@@ -15,8 +15,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 pub use labels::{
-    CalibrationLabel, EndpointLabel, EndpointResult, EndpointState, ModelLabel, ModelState,
-    Outcome, Reason, ReasonLabel, ResultLabel,
+    CalibrationLabel, EndpointEvidence, EndpointLabel, EndpointResult, EndpointState, EvidenceKind,
+    ModelLabel, ModelState, Outcome, Reason, ReasonLabel, ResultLabel,
 };
 
 /// Counters by endpoint.
@@ -85,6 +85,18 @@ pub struct Metrics {
     pub outcomes: Family<ResultLabel, Counter>,
     /// Distance of predicted and real cached tokens.
     pub prediction_error: Histogram,
+    /// Whole replies by what they say of the engine's cache.
+    pub replies: Family<EndpointEvidence, Counter>,
+    /// Tokens that the index claimed to be cached, over replies that say how many were.
+    pub claimed_tokens: EndpointCounters,
+    /// How many of them were.
+    pub confirmed_tokens: EndpointCounters,
+    /// Mean share of the claims that were right, by endpoint.
+    pub precision: Family<EndpointLabel, FloatGauge>,
+    /// 1 for whether the index proves right about an endpoint, 0 for the others.
+    pub endpoint_trust: Family<EndpointState, Gauge>,
+    /// Changes of the file of settings, and whether they were taken.
+    pub config_reloads: Family<ResultLabel, Counter>,
     /// Questions about the index.
     pub queries: Family<ResultLabel, Counter>,
     /// Scrapes.
@@ -135,6 +147,12 @@ impl Metrics {
             prediction_error: Histogram::new(
                 std::iter::once(0.0).chain(exponential_buckets(8.0, 2.0, 12)),
             ),
+            replies: Family::default(),
+            claimed_tokens: Family::default(),
+            confirmed_tokens: Family::default(),
+            precision: Family::default(),
+            endpoint_trust: Family::default(),
+            config_reloads: Family::default(),
             queries: Family::default(),
             scrapes: Family::default(),
             endpoint_healthy: Family::default(),
@@ -148,6 +166,9 @@ impl Metrics {
         }
         for result in [Outcome::Ok, Outcome::Failed] {
             metrics.queries.get_or_create_owned(&ResultLabel { result });
+            metrics
+                .config_reloads
+                .get_or_create_owned(&ResultLabel { result });
         }
         metrics.registry = registry;
         metrics
@@ -303,6 +324,37 @@ impl Metrics {
             "Distance of predicted and real cached tokens",
             tokens,
             self.prediction_error.clone(),
+        );
+        r.register(
+            "replies",
+            "Whole replies, by what they say of the engine's cache",
+            self.replies.clone(),
+        );
+        r.register(
+            "claimed_tokens",
+            "Tokens that the index claimed to be cached, over replies that say how many were",
+            self.claimed_tokens.clone(),
+        );
+        r.register(
+            "confirmed_tokens",
+            "Claimed tokens that were cached",
+            self.confirmed_tokens.clone(),
+        );
+        r.register_with_unit(
+            "prefix_precision",
+            "Mean share of claimed tokens that were cached, over the newest replies",
+            Unit::Other("ratio".to_owned()),
+            self.precision.clone(),
+        );
+        r.register(
+            "endpoint_trust",
+            "1 for whether the index proves right about the endpoint",
+            self.endpoint_trust.clone(),
+        );
+        r.register(
+            "config_reloads",
+            "Changes of the file of settings, and whether they were taken",
+            self.config_reloads.clone(),
         );
         r.register(
             "queries",

@@ -15,6 +15,7 @@ use crate::kv_events::{Source, SubscribeError, Subscriber};
 use crate::metrics::Metrics;
 use crate::model_dir::{self, LoadError};
 use crate::profile::Profile;
+use crate::reload::Reloader;
 use crate::shutdown::{self, Shutdown, Trigger};
 use crate::{calibration, grpc, http, ingest, scrape};
 
@@ -132,6 +133,9 @@ pub async fn start(config: Config) -> Result<Running, ServeError> {
     let (owner, handle) = Ingest::try_new(parts)?;
     let mut tasks = JoinSet::new();
     tasks.spawn(owner.run(shutdown.clone()));
+    if let Some(reloader) = Reloader::new(&config) {
+        tasks.spawn(reloader.run(handle.clone(), Arc::clone(&metrics), shutdown.clone()));
+    }
     scrape::start(&config, &handle, &metrics, &shutdown, &mut tasks)?;
     let calibrations = calibration::Parts {
         config: &config,

@@ -10,6 +10,7 @@
 //! restarts. Endpoints the indexer says nothing about have *unknown* load, which is not the same as none.
 
 pub mod ledger;
+pub mod orca;
 pub mod speculation;
 
 use hashbrown::HashMap;
@@ -78,6 +79,8 @@ struct Scraped {
 pub struct LoadView {
     vms: HashMap<EndpointKey, Usage>,
     gateways: HashMap<EndpointKey, Scraped>,
+    /// What engines said with replies, and when.
+    reported: HashMap<EndpointKey, (orca::Report, u64)>,
 }
 
 impl LoadView {
@@ -88,6 +91,14 @@ impl LoadView {
             let sum = self.vms.entry(key).or_default();
             *sum = sum.plus(usage);
         }
+    }
+
+    /// Takes what an engine said with a reply. Its figures count instead of older ones, as long as they would; they don't make load known
+    /// that is not, since they say nothing of what is on its way.
+    pub fn set_reported(&mut self, key: EndpointKey, report: orca::Report, now_ms: u64) {
+        self.reported
+            .retain(|_, (_, at_ms)| at_ms.saturating_add(MAX_LOAD_AGE_MS) >= now_ms);
+        self.reported.insert(key, (report, now_ms));
     }
 
     /// Takes a shard's message that was received at `received_ms`; endpoints that are no longer in it become unknown as they age.
@@ -118,20 +129,30 @@ impl LoadView {
         let usage = own
             .usage(key)
             .plus(self.vms.get(&key).copied().unwrap_or_default());
-        match self.gateways.get(&key) {
-            Some(scraped) if now_ms.saturating_sub(scraped.received_ms) <= MAX_LOAD_AGE_MS => {
-                EndpointLoad {
-                    usage: usage.plus(scraped.usage),
-                    is_known: true,
-                    kv_usage_ratio: scraped.kv_usage_ratio,
-                    waiting: scraped.waiting,
-                }
-            }
-            _ => EndpointLoad {
+        let is_fresh = |at_ms: u64| now_ms.saturating_sub(at_ms) <= MAX_LOAD_AGE_MS;
+        let scraped = self.gateways.get(&key);
+        let scraped = scraped.filter(|scraped| is_fresh(scraped.received_ms));
+        let mut load = match scraped {
+            Some(scraped) => EndpointLoad {
+                usage: usage.plus(scraped.usage),
+                is_known: true,
+                kv_usage_ratio: scraped.kv_usage_ratio,
+                waiting: scraped.waiting,
+            },
+            None => EndpointLoad {
                 usage,
                 ..EndpointLoad::default()
             },
+        };
+        let reported = self.reported.get(&key);
+        let scraped_ms = scraped.map_or(0, |scraped| scraped.received_ms);
+        if let Some((report, at_ms)) = reported.filter(|(_, at_ms)| is_fresh(*at_ms))
+            && *at_ms >= scraped_ms
+        {
+            load.waiting = report.waiting.or(load.waiting);
+            load.kv_usage_ratio = report.kv_usage_ratio.or(load.kv_usage_ratio);
         }
+        load
     }
 }
 

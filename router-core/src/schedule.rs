@@ -11,6 +11,9 @@
 //!
 //! `fetch` is the time in which the engine brings what it holds in slower tiers to its accelerator. It brings all of it, so it is the
 //! endpoint's cost even where computing would be faster; then another endpoint may win.
+//!
+//! Of an endpoint about which the index has proved wrong ([`crate::trust`]) only a share of the prefix counts, but for one decision in
+//! [`TRIALS`].
 
 mod fetch;
 
@@ -26,6 +29,9 @@ pub const DEFAULT_BETA: f64 = 2.0;
 
 /// Prefill rate when no candidate's is known.
 pub const DEFAULT_PREFILL_TOKENS_PER_S: f64 = 8_000.0;
+
+/// One of so many decisions counts all credit of distrusted endpoints: only replies to claims can show that the index is right again.
+pub const TRIALS: u64 = 32;
 
 /// Most endpoints in a ranking.
 pub const MAX_CHOICES: usize = 3;
@@ -83,8 +89,10 @@ pub struct Explanation {
     pub rank: Option<u32>,
     /// Number of its shard.
     pub shard: usize,
-    /// What it holds of the prompt.
+    /// What it holds of the prompt, as far as that counts: see [`EndpointInfo::trusted`].
     pub credit: Credit,
+    /// Tokens that the index says it holds, whether that is trusted or not.
+    pub indexed_tokens: u32,
     /// Tokens it would have to compute.
     pub uncached_tokens: u32,
     /// Tokens that wait before this prompt (the assumed ones when load is unknown).
@@ -142,6 +150,8 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
         DEFAULT_BETA
     };
 
+    let is_trial = scatter(EndpointKey(0), seed).is_multiple_of(TRIALS);
+
     let mut ranking: Vec<Explanation> = eligible()
         .map(|candidate| {
             let rate = candidate
@@ -158,8 +168,13 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
                 queued = queued.max(mean_queued);
                 in_flight = in_flight.max(mean_in_flight);
             }
-            let uncached_tokens = need.prompt_tokens.saturating_sub(candidate.credit.tokens());
-            let fetch_ms = need.fetch.ms(candidate.credit, need.prompt_tokens);
+            let credit = if is_trial {
+                candidate.credit
+            } else {
+                candidate.endpoint.trusted(candidate.credit)
+            };
+            let uncached_tokens = need.prompt_tokens.saturating_sub(credit.tokens());
+            let fetch_ms = need.fetch.ms(credit, need.prompt_tokens);
             let work_ms = |weight: f64| {
                 1_000.0 * (queued + weight * f64::from(uncached_tokens)) / rate + fetch_ms
             };
@@ -168,7 +183,8 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
                 address: candidate.endpoint.address.clone(),
                 rank: candidate.endpoint.rank,
                 shard: candidate.shard,
-                credit: candidate.credit,
+                credit,
+                indexed_tokens: candidate.credit.indexed(),
                 uncached_tokens,
                 queued_prefill_tokens: whole(queued),
                 in_flight: u32::try_from(whole(in_flight)).unwrap_or(u32::MAX),

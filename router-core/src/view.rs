@@ -19,7 +19,7 @@ pub use decide::{Ask, Choice, Decision, Reason};
 
 use crate::{
     hash::{Seed, Space},
-    load::{Ledger, LoadView, RequestId, Speculation, speculation::Origin},
+    load::{Ledger, LoadView, RequestId, Speculation, orca, speculation::Origin},
     proto,
     shared::{
         Action, Keys, Member, MemberConfig, SharedData, SharedError, VmRegistry, record::Body,
@@ -54,7 +54,7 @@ pub struct Ticked {
 }
 
 /// How a request went.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Ending {
     /// It failed before or while it was served: nothing is expected to be cached.
     pub is_failed: bool,
@@ -62,6 +62,14 @@ pub struct Ending {
     pub cached_tokens: Option<u32>,
     /// Tokens of the prompt, by the reply's usage.
     pub prompt_tokens: Option<u32>,
+    /// Tokens that the index credited the endpoint that served with ([`Decision::indexed_tokens_of`]); `None`: not known.
+    pub indexed_cached_tokens: Option<u32>,
+    /// The request was not sent where the decision said.
+    pub is_unsteered: bool,
+    /// The reply was streamed.
+    pub is_streamed: bool,
+    /// What the engine said of its load with the reply.
+    pub report: Option<orca::Report>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -316,6 +324,17 @@ impl RoutingView {
 
     /// The request is over, however it ended; gives `false` when it was not counted (any more).
     pub fn finish(&mut self, request: RequestId, ending: Ending, now_ms: u64) -> bool {
+        self.finish_sampled(request, ending, None, now_ms)
+    }
+
+    /// The same, and tells the indexer the decision in full; number and outcome are put into `sample` here.
+    pub fn finish_sampled(
+        &mut self,
+        request: RequestId,
+        ending: Ending,
+        sample: Option<proto::Sampled>,
+        now_ms: u64,
+    ) -> bool {
         let (Some(endpoint), Some(sent)) =
             (self.ledger.finish(request), self.sent.remove(&request))
         else {
@@ -335,12 +354,40 @@ impl RoutingView {
             cached_tokens: ending.cached_tokens,
             prompt_tokens: ending.prompt_tokens,
             failed: ending.is_failed,
+            indexed_cached_tokens: ending.indexed_cached_tokens,
+            unsteered: ending.is_unsteered,
+            streamed: ending.is_streamed,
+            waiting: ending.report.and_then(|report| report.waiting),
+            kv_usage_ratio: ending.report.and_then(|report| report.kv_usage_ratio),
         };
         let message = self
             .registry
             .send(sent.shard, endpoint, Body::Outcome(outcome), now_ms);
         self.forward(&message);
+        if let Some(sample) = sample {
+            let sampled = proto::Sampled {
+                request: outcome.request,
+                outcome: Some(outcome),
+                ..sample
+            };
+            let body = Body::Sampled(Box::new(sampled));
+            let message = self.registry.send(sent.shard, endpoint, body, now_ms);
+            self.forward(&message);
+        }
         true
+    }
+
+    /// An engine said how busy it is. Of one that has ranks it is only the first rank that speaks, so that nothing is taken from it.
+    pub fn reported(&mut self, endpoint: EndpointKey, report: orca::Report, now_ms: u64) {
+        let is_whole = self.members.iter().any(|member| {
+            let endpoints = &member.info().endpoints;
+            let place = endpoints.place_of(endpoint);
+            let info = place.and_then(|place| endpoints.list().get(place));
+            info.is_some_and(|info| info.rank.is_none())
+        });
+        if is_whole {
+            self.load.set_reported(endpoint, report, now_ms);
+        }
     }
 
     /// The request with a number that is unique within the gateway: VM number in the top 16 bits.

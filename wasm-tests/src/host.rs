@@ -9,7 +9,7 @@ use wasmtime::{Module, Result};
 
 use crate::fault::Fault;
 use crate::module::built_module;
-use crate::process::Process;
+use crate::process::{LogLine, Process};
 use crate::status::LogLevel;
 use crate::vm::Vm;
 
@@ -171,6 +171,11 @@ impl Host {
                 }
             }
         }
+    }
+
+    /// All log lines, oldest first.
+    pub fn logs(&self) -> Vec<LogLine> {
+        self.process.borrow().logs.clone()
     }
 
     /// Traps of all VMs and log lines at error level or above: empty when all went well.

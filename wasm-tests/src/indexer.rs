@@ -13,7 +13,7 @@ use prefixway_core::hash::{Scope, Seed, Space};
 use prefixway_core::index::{Changes, RungChange};
 use prefixway_core::proto::{
     Ack, Down, Endpoint, EndpointLoad, Endpoints, Holder, Load, ModelProfile, Outcome, Policy,
-    Routed, Subscribe, Up, Usage, down, up,
+    Routed, Sampled, Subscribe, Up, Usage, down, up,
 };
 use prefixway_core::snapshot::{PromptHashes, Publisher, PublisherConfig};
 use prefixway_core::text::{Api, LocalTime, ModelFiles, PromptProfile, Prompter, parse};
@@ -39,6 +39,8 @@ pub struct Heard {
     pub routed: Vec<Routed>,
     /// Outcomes, oldest first.
     pub outcomes: Vec<Outcome>,
+    /// Decisions told in full, oldest first.
+    pub sampled: Vec<Sampled>,
     /// Newest load of the gateway.
     pub usage: Usage,
 }
@@ -286,6 +288,7 @@ impl Indexer {
             up::Kind::Usage(usage) => self.heard.usage = usage,
             up::Kind::Routed(routed) => self.heard.routed.push(routed),
             up::Kind::Outcome(outcome) => self.heard.outcomes.push(outcome),
+            up::Kind::Sampled(sampled) => self.heard.sampled.push(*sampled),
         }
         if seq > 0 {
             send(host, at, &message(down::Kind::Ack(Ack { seq })));

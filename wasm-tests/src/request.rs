@@ -38,6 +38,7 @@ impl Outcome {
 pub struct RequestBuilder<'a> {
     vm: &'a mut Vm,
     headers: Headers,
+    properties: Vec<(String, String)>,
     chunks: Vec<Vec<u8>>,
 }
 
@@ -46,6 +47,7 @@ impl<'a> RequestBuilder<'a> {
         Self {
             vm,
             headers,
+            properties: Vec::new(),
             chunks: Vec::new(),
         }
     }
@@ -57,11 +59,32 @@ impl<'a> RequestBuilder<'a> {
         self
     }
 
+    /// Adds a property, with dots between the parts of its path.
+    #[must_use]
+    pub fn property(mut self, path: &str, value: &str) -> Self {
+        self.properties.push((path.to_owned(), value.to_owned()));
+        self
+    }
+
     /// Adds one chunk of the body.
     #[must_use]
     pub fn chunk(mut self, chunk: impl AsRef<[u8]>) -> Self {
         self.chunks.push(chunk.as_ref().to_vec());
         self
+    }
+
+    /// A body that comes whole after the headers went on.
+    pub(crate) fn late(vm: &'a mut Vm, id: StreamId, body: &str) -> Outcome {
+        let mut flow = Flow {
+            vm,
+            id,
+            chunks: Vec::new(),
+            held: Vec::new(),
+            passed: Vec::new(),
+        };
+        flow.pass_headers();
+        flow.body(body.as_bytes().to_vec(), true);
+        flow.outcome(true)
     }
 
     /// Sends everything and ends the request.
@@ -90,10 +113,20 @@ impl<'a> RequestBuilder<'a> {
         flow.outcome(paused)
     }
 
+    /// Sends the headers; of the body nothing is told, as by an Envoy that keeps it to itself while the headers are held.
+    pub fn keep_body(self) -> Outcome {
+        let (flow, paused) = self.headers_only(false);
+        flow.outcome(paused)
+    }
+
     fn headers_only(self, ends: bool) -> (Flow<'a>, bool) {
         let count = u32::try_from(self.headers.len()).unwrap_or(u32::MAX);
+        let properties = self.properties.into_iter();
         let exchange = Exchange {
             request_headers: self.headers,
+            properties: properties
+                .map(|(path, value)| (path, value.into_bytes()))
+                .collect(),
             ..Exchange::default()
         };
         let id = self.vm.open_exchange(exchange);

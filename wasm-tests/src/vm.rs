@@ -13,7 +13,7 @@ use crate::exchange::{Ending, Exchange, Phase, StreamId};
 use crate::grpc::{GrpcStream, StreamToken};
 use crate::headers::Headers;
 use crate::process::Process;
-use crate::request::{RequestBuilder, ResponseBuilder};
+use crate::request::{Outcome, RequestBuilder, ResponseBuilder};
 use crate::state::VmState;
 
 /// Context id of the plugin's root context.
@@ -152,6 +152,26 @@ impl Vm {
     /// Starts a request with these headers.
     pub fn request<'a>(&'a mut self, headers: &[(&str, &str)]) -> RequestBuilder<'a> {
         RequestBuilder::new(self, headers.iter().copied().collect())
+    }
+
+    /// Whether the filter has let a held request go on.
+    pub fn is_resumed(&self, id: StreamId) -> bool {
+        let exchanges = &self.store.data().exchanges;
+        exchanges
+            .get(&id.0)
+            .is_some_and(|exchange| exchange.resumed)
+    }
+
+    /// Tells the whole body of a request whose headers went on before; gives what became of it.
+    pub fn late_body(&mut self, id: StreamId, body: &str) -> Outcome {
+        RequestBuilder::late(self, id, body)
+    }
+
+    /// A property of an exchange as text, with dots between the parts of its path.
+    pub fn property(&self, id: StreamId, path: &str) -> Option<String> {
+        let exchange = self.store.data().exchanges.get(&id.0)?;
+        let value = exchange.properties.get(path)?;
+        Some(String::from_utf8_lossy(value).into_owned())
     }
 
     /// Starts the response of a forwarded request.

@@ -151,7 +151,8 @@ impl Usage {
     }
 
     pub(super) fn to_json(self, shared: &Shared) -> Json {
-        let details = shared.config.prompt_tokens_details;
+        // vLLM leaves the details out, too, where nothing was cached.
+        let details = shared.config.prompt_tokens_details && self.cached > 0;
         json!({
             "prompt_tokens": self.prompt,
             "total_tokens": self.prompt + self.completion,

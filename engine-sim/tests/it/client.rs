@@ -59,9 +59,10 @@ pub(crate) async fn stream(engine: &Engine, path: &str, body: &Json) -> Vec<Json
         .collect()
 }
 
-/// Gives the cached tokens that a reply reports.
+/// Gives the cached tokens that a reply reports; it leaves them out where there are none.
 pub(crate) fn cached(reply: &Json) -> u64 {
+    assert!(reply["usage"]["prompt_tokens"].is_u64(), "{reply}");
     reply["usage"]["prompt_tokens_details"]["cached_tokens"]
         .as_u64()
-        .unwrap()
+        .unwrap_or_default()
 }

@@ -237,24 +237,51 @@ async fn facts_are_served_as_vllm_serves_them() {
 }
 
 #[tokio::test]
-async fn load_is_reported_where_asked_for() {
+async fn whole_replies_report_the_load_where_asked_for() {
     let engine = engine("e").await;
-    let request = |format: &str| {
-        reqwest::Client::new()
-            .get(url(&engine, "/health"))
+    let header = async |format: &str, stream: bool, path: &str| {
+        let body = json!({"prompt": "a b", "max_tokens": 1, "stream": stream});
+        let request = reqwest::Client::new()
+            .post(url(&engine, path))
             .header("endpoint-load-metrics-format", format)
-    };
-    let header = async |format: &str| {
-        let response = request(format).send().await.unwrap();
+            .json(&body);
+        let response = request.send().await.unwrap();
         response
             .headers()
             .get("endpoint-load-metrics")
             .map(|value| value.to_str().unwrap().to_owned())
     };
-    let text = "TEXT named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=0.0";
-    assert_eq!(header("TEXT").await.as_deref(), Some(text));
-    assert!(header("JSON").await.unwrap().starts_with("JSON {"));
-    assert_eq!(header("BIN").await, None);
+    let path = "/v1/completions";
+    let text = "TEXT named_metrics.num_requests_waiting=0.0, named_metrics.kv_cache_usage_perc=";
+    let told = header("TEXT", false, path).await.unwrap();
+    assert!(told.starts_with(text), "{told}");
+    for format in ["JSON", "json", "Json"] {
+        let told = header(format, false, path).await.unwrap();
+        assert!(told.starts_with("JSON {\"named_metrics\": {"), "{told}");
+    }
+    assert_eq!(header("BIN", false, path).await, None);
+    assert_eq!(header("JSON", true, path).await, None, "no stream has it");
+    assert_eq!(header("JSON", false, "/tokenize").await, None);
+    assert_eq!(
+        header("JSON", false, "/v1/chat/completions").await,
+        None,
+        "an error"
+    );
+    engine.shutdown().await;
+}
+
+#[tokio::test]
+async fn what_was_cached_is_told_only_where_something_was() {
+    let engine = engine("e").await;
+    let body = json!({"prompt": "word ".repeat(80), "max_tokens": 1});
+    let details = async || {
+        let reply = post_json(&engine, "/v1/completions", &body).await;
+        reply["usage"]["prompt_tokens_details"].clone()
+    };
+    assert_eq!(details().await, json!(null));
+    assert!(details().await["cached_tokens"].as_u64() > Some(0));
+    engine.forget_cache().await;
+    assert_eq!(details().await, json!(null), "and no event tells of it");
     engine.shutdown().await;
 }
 

@@ -1,4 +1,4 @@
-//! A stand-in for an engine that answers with the request headers it saw, and keeps what it got.
+//! A stand-in for an engine that answers with the request headers it saw and some token counts, and keeps what it got.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -105,5 +105,7 @@ fn record(method: &Method, uri: &Uri, headers: &HeaderMap, body: &Bytes) -> Reco
 fn answer(name: String, request: &Recorded) -> ([(&'static str, String); 1], Json<Value>) {
     let headers = request.headers.iter().cloned();
     let seen: Map<String, Value> = headers.map(|(name, value)| (name, value.into())).collect();
-    ([("x-engine", name)], Json(json!({"headers": seen})))
+    let usage = json!({"prompt_tokens": 9, "prompt_tokens_details": {"cached_tokens": 8}});
+    let body = json!({"headers": seen, "usage": usage});
+    ([("x-engine", name)], Json(body))
 }

@@ -58,6 +58,27 @@ impl Rig {
         Ok(rig)
     }
 
+    /// The same with so many engines whose settings are changed first.
+    ///
+    /// # Errors
+    /// When a part does not start, with the end of its log.
+    pub async fn with_engines(
+        count: usize,
+        mode: &str,
+        change: impl FnOnce(&mut EngineConfig),
+    ) -> anyhow::Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let model_dir = folder.path().join("model");
+        engines::model(&model_dir)?;
+        let mut pattern = pattern(&model_dir);
+        change(&mut pattern);
+        let engines = engines::start(count, &pattern).await?;
+        let sources = engines::sources(&engines, PREFILL_TOKENS_PER_S);
+        let mut rig = Self::in_front_of(engines, sources, mode, folder).await?;
+        rig.start_indexer().await?;
+        Ok(rig)
+    }
+
     /// Starts engines and Envoy; the indexer's address is set but nothing listens there.
     ///
     /// # Errors
@@ -67,6 +88,16 @@ impl Rig {
         let model_dir = folder.path().join("model");
         engines::model(&model_dir)?;
         let (engines, sources) = start_pool(pool, &model_dir).await?;
+        Self::in_front_of(engines, sources, mode, folder).await
+    }
+
+    async fn in_front_of(
+        engines: Vec<Engine>,
+        sources: Vec<Source>,
+        mode: &str,
+        folder: TempDir,
+    ) -> anyhow::Result<Self> {
+        let model_dir = folder.path().join("model");
         let mut settings = indexer::Settings::on_free_ports(MODEL, &model_dir, sources)?;
         settings.mode = mode.to_owned();
         let envoy = start_envoy(
@@ -219,17 +250,22 @@ pub async fn start_envoy(
     Ok(Envoy::start(&envoy_binary()?, folder, &settings).await?)
 }
 
-pub(crate) async fn start_pool(
-    pool: Pool,
-    model_dir: &Path,
-) -> anyhow::Result<(Vec<Engine>, Vec<Source>)> {
-    let pattern = EngineConfig {
+/// What all engines have in common.
+fn pattern(model_dir: &Path) -> EngineConfig {
+    EngineConfig {
         served_names: vec![MODEL.to_owned()],
         num_blocks: 4_000,
         max_running: 64,
         timing: Timing::instant(),
         ..EngineConfig::new("engine", model_dir)
-    };
+    }
+}
+
+pub(crate) async fn start_pool(
+    pool: Pool,
+    model_dir: &Path,
+) -> anyhow::Result<(Vec<Engine>, Vec<Source>)> {
+    let pattern = pattern(model_dir);
     let count = match pool {
         Pool::Binding(count) => {
             let engines = engines::start(count, &pattern).await?;

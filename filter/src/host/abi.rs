@@ -93,4 +93,6 @@ host_functions! {
     fn proxy_increment_metric(id: u32, offset: i64);
     fn proxy_grpc_send(token: u32, message: *const u8, message_size: usize, end: u32);
     fn proxy_grpc_cancel(token: u32);
+    fn proxy_set_effective_context(context: u32);
+    fn proxy_continue_stream(kind: u32);
 }

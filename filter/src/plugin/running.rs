@@ -1,6 +1,7 @@
 //! A plugin at work: decides, keeps load, follows or leads the shards.
 
 mod choosing;
+mod sample;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -8,7 +9,8 @@ use std::rc::Rc;
 pub(crate) use choosing::{Choice, Fate};
 
 use prefixway_core::lifecycle::{Finish, Usage};
-use prefixway_core::load::RequestId;
+use prefixway_core::load::{RequestId, orca};
+use prefixway_core::mode::{Arm, Mode};
 use prefixway_core::prompters::Prompters;
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::Member;
@@ -24,13 +26,39 @@ const GAUGE_PERIOD_MS: u64 = 500;
 /// Longest prefill that is believed of an answer that is not streamed.
 const MAX_PREFILL_MS: f64 = 600_000.0;
 
+/// Answers to steered requests over which is judged whether choices are obeyed.
+const OBEYED_WINDOW: u32 = 32;
+/// How many of them the first choice has to serve: retries and restarts cost some, an upstream that picks by itself most.
+const MIN_OBEYED: u32 = 24;
+
 /// How an exchange ended, and what the engine reported.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct Answer<'a> {
     /// From the lifecycle.
     pub(crate) finish: Finish<EndpointKey>,
     /// From the answer's end.
     pub(crate) usage: Option<Usage>,
+    /// How the request was handled.
+    pub(crate) told: &'a Told,
+}
+
+/// How a request was handled.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Told {
+    /// Mode of its route.
+    pub(crate) mode: Mode,
+    /// Name of its route, where that is known.
+    pub(crate) route: Option<String>,
+    /// Arm of its session, in an experiment.
+    pub(crate) arm: Option<Arm>,
+    /// Whether it was sent where the decision said.
+    pub(crate) is_steered: bool,
+    /// Whether somebody served it who is no endpoint: then its usage says nothing of one.
+    pub(crate) is_stranger: bool,
+    /// What the engine said of its load with the answer.
+    pub(crate) report: Option<orca::Report>,
+    /// When it was decided.
+    pub(crate) decided_ms: u64,
 }
 
 /// A request that has gone on and is not counted yet.
@@ -59,6 +87,13 @@ pub(crate) struct Running {
     resyncs: u64,
     /// Shards known to hash with another seed, by number.
     refused: Vec<usize>,
+    /// From when on another decision may be told in full.
+    sample_at_ms: u64,
+    /// Answers to steered requests, newest in the lowest bit: 1 where the first choice served.
+    obeyed: u32,
+    /// How many there were, as far as that matters.
+    answered: u32,
+    is_disobeyed: bool,
 }
 
 impl Running {
@@ -77,6 +112,10 @@ impl Running {
             is_leader: false,
             resyncs: 0,
             refused: Vec::new(),
+            sample_at_ms: 0,
+            obeyed: 0,
+            answered: 0,
+            is_disobeyed: false,
         }
     }
 
@@ -143,6 +182,30 @@ impl Running {
         self.view.served_by(choice.request, endpoint);
     }
 
+    /// A steered request is answered, by the first choice or not. When many are not, something between here and the endpoints picks by
+    /// itself; that is said once.
+    pub(crate) fn obeyed(&mut self, is_obeyed: bool, metrics: &Metrics) {
+        if !is_obeyed {
+            metrics.disobeyed.count();
+        }
+        self.obeyed = self.obeyed << 1 | u32::from(is_obeyed);
+        self.answered = (self.answered + 1).min(OBEYED_WINDOW);
+        let is_disobeyed = self.answered == OBEYED_WINDOW && self.obeyed.count_ones() < MIN_OBEYED;
+        if is_disobeyed && !self.is_disobeyed {
+            log::warn!(
+                "{} of the last {OBEYED_WINDOW} requests were served by another endpoint than was chosen: the endpoints' cluster needs the \
+                 override_host policy, and with hold_at \"body\" the filters buffer and header_mutation have to stand behind this one",
+                OBEYED_WINDOW - self.obeyed.count_ones()
+            );
+        }
+        self.is_disobeyed = is_disobeyed;
+    }
+
+    /// An engine said how busy it is.
+    pub(crate) fn reported(&mut self, endpoint: EndpointKey, report: orca::Report, now_ms: u64) {
+        self.view.reported(endpoint, report, now_ms);
+    }
+
     /// The first byte of the answer came.
     pub(crate) fn first_byte(&mut self, choice: &Choice, now_ms: u64) {
         if choice.is_streamed {
@@ -156,23 +219,44 @@ impl Running {
     pub(crate) fn finished(
         &mut self,
         choice: &Choice,
-        answer: &Answer,
+        answer: &Answer<'_>,
         now_ms: u64,
         metrics: &Metrics,
     ) {
-        let finish = &answer.finish;
+        let (finish, told) = (&answer.finish, answer.told);
         let reported = answer.usage.unwrap_or_default();
+        let indexed = choice.chosen.decision.indexed_tokens_of(finish.endpoint);
         let ending = Ending {
             is_failed: finish.failed,
             cached_tokens: reported.cached_tokens,
             prompt_tokens: reported.prompt_tokens,
+            indexed_cached_tokens: indexed.filter(|_| !told.is_stranger),
+            is_unsteered: !told.is_steered,
+            is_streamed: choice.is_streamed,
+            report: told.report,
         };
-        self.view.finish(choice.request, ending, now_ms);
+        let sample = self.sample(choice, told, now_ms);
+        self.view
+            .finish_sampled(choice.request, ending, sample, now_ms);
         if finish.failed {
             metrics.failed.count();
         }
-        if let Some(ms) = finish.ttft_ms.filter(|_| choice.is_streamed) {
+        let ttft_ms = finish.ttft_ms.filter(|_| choice.is_streamed);
+        if let Some(ms) = ttft_ms {
             metrics.ttft_ms.record(u64::from(ms));
+        }
+        if let Some(arm) = told.arm.map(|arm| metrics.of_arm(arm)) {
+            arm.requests.count();
+            if finish.failed {
+                arm.failed.count();
+            }
+            if let Some(ms) = ttft_ms {
+                arm.ttft_ms.record(u64::from(ms));
+            }
+            if let (Some(prompt), Some(cached)) = (reported.prompt_tokens, reported.cached_tokens) {
+                arm.prompt_tokens.add(prompt);
+                arm.cached_tokens.add(cached);
+            }
         }
         if let Some(cached) = reported.cached_tokens {
             let predicted = choice.chosen.decision.predicted_cached_tokens();

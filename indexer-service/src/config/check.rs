@@ -15,16 +15,21 @@ use prefixway_core::schedule::{DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOK
 
 use super::duration::{RawDuration, show};
 use super::error::{ConfigError, Problem};
-use super::raw::{Raw, RawModel, RawPolicy, RawTier};
+use super::raw::{Raw, RawModel, RawPolicy, RawRoute, RawTier};
 use super::seed::{SEED_FILE_NAME, SeedSource};
 use super::{
     Config, DEFAULT_APPROXIMATE_TOKENS, DEFAULT_BETA, DEFAULT_GRPC, DEFAULT_HTTP,
     DEFAULT_INDEX_BYTES, DEFAULT_MAX_AGE, DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_PROMPT_BYTES,
-    DEFAULT_READY_GRACE, DEFAULT_SCRAPE_IDLE_INTERVAL, DEFAULT_SCRAPE_INTERVAL,
-    DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD, DEFAULT_SPECULATIVE_TTL, DEFAULT_STATE_DIR,
-    DEFAULT_TICK, IndexLimits, Listen, Policy, Scrape,
+    DEFAULT_READY_GRACE, DEFAULT_SAMPLED_DECISIONS_PER_S, DEFAULT_SCRAPE_IDLE_INTERVAL,
+    DEFAULT_SCRAPE_INTERVAL, DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD, DEFAULT_SPECULATIVE_TTL,
+    DEFAULT_SPLIT_PERCENT, DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits, Listen, Policy, RouteMode,
+    Scrape,
 };
 
+/// Most routes with a mode of their own: they are looked through for each request.
+const MAX_ROUTES: usize = 64;
+/// Most decisions told in full, in a second and VM.
+const MAX_SAMPLED_DECISIONS_PER_S: u32 = 100;
 /// Longest name of anything.
 const MAX_NAME_BYTES: usize = 512;
 
@@ -147,6 +152,7 @@ impl Checker {
             index,
             scrape,
             ready_grace,
+            origin: None,
         })
     }
 
@@ -252,7 +258,55 @@ impl Checker {
             default_model: raw.default_model.clone(),
             cpu_fetch_us_per_token: self.fetch("cpu", &raw.tiers.cpu, DEFAULT_CPU_US_PER_TOKEN),
             disk_fetch_us_per_token: self.fetch("disk", &raw.tiers.disk, DEFAULT_DISK_US_PER_TOKEN),
+            orca: raw.orca,
+            split_percent: self.percent("policy.split_percent", raw.split_percent),
+            session_header: self.session_header(raw.session_header.as_ref()),
+            routes: self.routes(&raw.routes),
+            sampled_decisions_per_s: self.number(
+                "policy.sampled_decisions_per_s",
+                raw.sampled_decisions_per_s
+                    .unwrap_or(DEFAULT_SAMPLED_DECISIONS_PER_S),
+                0..=MAX_SAMPLED_DECISIONS_PER_S,
+            ),
         }
+    }
+
+    fn percent(&mut self, key: &str, raw: Option<u32>) -> u32 {
+        self.number(key, raw.unwrap_or(DEFAULT_SPLIT_PERCENT), 0..=100)
+    }
+
+    /// A header's name, which Envoy has in lower case.
+    fn session_header(&mut self, raw: Option<&String>) -> Option<String> {
+        let name = raw?;
+        let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_token) {
+            self.problem(
+                "policy.session_header",
+                name,
+                "is not the name of a header, allowed: letters, digits and -",
+            );
+        }
+        Some(name.to_ascii_lowercase())
+    }
+
+    fn routes(&mut self, raw: &[RawRoute]) -> Vec<RouteMode> {
+        if raw.len() > MAX_ROUTES {
+            let allowed = format!("are too many routes, allowed: up to {MAX_ROUTES}");
+            self.problem("policy.routes", raw.len(), allowed);
+        }
+        let mut seen = HashMap::new();
+        let mut routes = Vec::with_capacity(raw.len());
+        for (number, route) in raw.iter().enumerate() {
+            let key = |field: &str| format!("policy.routes[{number}].{field}");
+            self.name(&key("route"), &route.route);
+            self.unique(&mut seen, &route.route, key("route"));
+            routes.push(RouteMode {
+                route: route.route.clone(),
+                mode: route.mode,
+                split_percent: self.percent(&key("split_percent"), route.split_percent),
+            });
+        }
+        routes
     }
 
     fn fetch(&mut self, tier: &str, raw: &RawTier, default: f64) -> f64 {

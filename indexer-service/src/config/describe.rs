@@ -112,11 +112,28 @@ fn write_limits(out: &mut String, config: &Config) -> std::fmt::Result {
             "The filter steers: cost = (queued prefill + {} x uncached) / rate.",
             policy.beta
         )?,
+        Mode::Split => writeln!(
+            out,
+            "The filter steers {} % of the sessions, and decides and records for the others (mode split).",
+            policy.split_percent
+        )?,
         Mode::Shadow => writeln!(
             out,
             "The filter decides and records, but does not steer (mode shadow)."
         )?,
         Mode::Off => writeln!(out, "The filter does nothing (mode off).")?,
+    }
+    for route in &policy.routes {
+        write!(
+            out,
+            "On route {}: mode {}",
+            route.route,
+            route.mode.as_str()
+        )?;
+        match route.mode {
+            Mode::Split => writeln!(out, ", {} % of the sessions.", route.split_percent)?,
+            Mode::On | Mode::Shadow | Mode::Off => writeln!(out, ".")?,
+        }
     }
     writeln!(
         out,

@@ -107,6 +107,19 @@ pub(super) struct RawPolicy {
     pub(super) speculative_ttl: Option<RawDuration>,
     pub(super) default_model: Option<String>,
     pub(super) tiers: RawTiers,
+    pub(super) orca: bool,
+    pub(super) split_percent: Option<u32>,
+    pub(super) session_header: Option<String>,
+    pub(super) routes: Vec<RawRoute>,
+    pub(super) sampled_decisions_per_s: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRoute {
+    pub(super) route: String,
+    pub(super) mode: Mode,
+    pub(super) split_percent: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]

@@ -7,6 +7,7 @@ use prefixway_core::index::SourceId;
 use prefixway_core::proto;
 use prefixway_core::sequence::SourceState;
 
+use super::closed_loop::Proof;
 use super::feed::Feed;
 use super::holder_ids::HolderIds;
 use super::knowledge::{Cache, Knowledge};
@@ -44,6 +45,8 @@ pub(super) struct Endpoint {
     pub(super) cache: Cache,
     /// What is known of its cache.
     pub(super) knowledge: Knowledge,
+    /// Whether that proves right.
+    pub(super) proof: Proof,
 }
 
 /// All endpoints.
@@ -85,6 +88,7 @@ impl Endpoints {
                 engine: None,
                 cache: Cache::default(),
                 knowledge: Knowledge::Blind,
+                proof: Proof::default(),
             });
         }
         endpoints
@@ -92,6 +96,10 @@ impl Endpoints {
 
     pub(super) fn by_id(&self, id: u32) -> Option<&Endpoint> {
         self.list.get(usize::try_from(id).ok()?)
+    }
+
+    pub(super) fn by_id_mut(&mut self, id: u32) -> Option<&mut Endpoint> {
+        self.list.get_mut(usize::try_from(id).ok()?)
     }
 
     pub(super) fn by_source(&mut self, source: SourceId) -> Option<&mut Endpoint> {
@@ -185,6 +193,23 @@ impl Endpoint {
         }
     }
 
+    /// Takes what the engine said of its load with a reply. What replies don't say stays as it was scraped, so that nothing is taken where
+    /// nothing was scraped yet; of an engine with ranks it is only the first that speaks.
+    pub(super) fn reported(&mut self, outcome: &proto::Outcome, now: Instant) {
+        let has_figures = outcome.waiting.is_some() || outcome.kv_usage_ratio.is_some();
+        if let Some((figures, at)) = &mut self.figures
+            && has_figures
+            && self.settings.rank.is_none()
+        {
+            figures.waiting = outcome.waiting.unwrap_or(figures.waiting);
+            let share = outcome
+                .kv_usage_ratio
+                .filter(|share| (0.0..=1.0).contains(share));
+            figures.kv_usage_ratio = share.unwrap_or(figures.kv_usage_ratio);
+            *at = now;
+        }
+    }
+
     fn message(&self, config: &Config, pool: String) -> proto::Endpoint {
         let model = config
             .models
@@ -213,6 +238,7 @@ impl Endpoint {
             model,
             adapters: self.settings.adapters.clone().unwrap_or_default(),
             lists_adapters: self.settings.adapters.is_some(),
+            prefix_trust: self.proof.share(),
         }
     }
 }

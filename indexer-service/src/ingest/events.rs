@@ -246,6 +246,7 @@ impl Ingest {
         self.index.reset_source(source, fresh);
         endpoint.holders = fresh;
         endpoint.is_cut = false;
+        endpoint.proof.forget();
         tracing::info!(
             endpoint = endpoint.label.endpoint,
             state = endpoint.state(),

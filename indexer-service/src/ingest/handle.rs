@@ -4,8 +4,10 @@ use prefixway_core::proto;
 use tokio::sync::{mpsc, oneshot};
 
 use super::Report;
+use super::decisions::{DecisionsPage, Wanted};
 use super::query::{self, Asker, Query};
 use crate::calibration::Calibrated;
+use crate::config::Policy;
 use crate::publish::{StreamId, Subscription};
 use crate::scrape::Sample;
 
@@ -35,8 +37,12 @@ pub enum Command {
     },
     /// A gateway has closed its stream.
     Closed(StreamId),
+    /// The settings have another policy now.
+    Policy(Box<Policy>),
     /// Somebody wants to know the state.
     Report(oneshot::Sender<Report>),
+    /// Somebody wants to see decisions.
+    Decisions(Wanted, oneshot::Sender<DecisionsPage>),
 }
 
 /// The owner has stopped.
@@ -81,6 +87,13 @@ impl Handle {
     pub async fn report(&self) -> Option<Report> {
         let (reply, answer) = oneshot::channel();
         self.send(Command::Report(reply)).await.ok()?;
+        answer.await.ok()
+    }
+
+    /// Decisions that gateways told in full; `None` when the owner has stopped.
+    pub async fn decisions(&self, wanted: Wanted) -> Option<DecisionsPage> {
+        let (reply, answer) = oneshot::channel();
+        self.send(Command::Decisions(wanted, reply)).await.ok()?;
         answer.await.ok()
     }
 

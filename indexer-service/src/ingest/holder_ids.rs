@@ -31,6 +31,11 @@ impl HolderIds {
         }
     }
 
+    /// Prefix knowledge counts for so long from now on. Less does not end a quarantine earlier: a gateway may not know of it yet.
+    pub(super) fn set_max_age(&mut self, max_age: Duration) {
+        self.quarantine = self.quarantine.max(max_age + MARGIN);
+    }
+
     /// Ids for a new incarnation. When no other is left, the one longest in quarantine.
     pub(super) fn take(&mut self, now: Instant) -> Triple {
         let quarantine = self.quarantine;

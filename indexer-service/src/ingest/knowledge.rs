@@ -196,6 +196,8 @@ impl Ingest {
     /// What an engine held is gone.
     pub(super) fn lost(&mut self, source: SourceId) {
         if let Some(endpoint) = self.endpoints.by_source(source) {
+            let had_share = endpoint.proof.share().is_some();
+            endpoint.proof.forget();
             let [holder, ..] = endpoint.holders;
             if self.index.approximate_stats(holder).is_some() {
                 let endpoint = &endpoint.label.endpoint;
@@ -204,6 +206,9 @@ impl Ingest {
                     "what the engine held is gone: decisions are forgotten"
                 );
                 self.index.forget_decisions(holder);
+            }
+            if had_share {
+                self.endpoints.set_changed();
             }
         }
     }

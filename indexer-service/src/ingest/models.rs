@@ -7,7 +7,7 @@ use prefixway_core::proto;
 use prefixway_core::text::{PromptProfile, TokenBytes};
 
 use crate::calibration::ModelVerdict;
-use crate::config::{self, Config};
+use crate::config::{self, Config, RouteMode};
 use crate::profile::{Profile, Spelling};
 
 /// Change of a model's mean bytes per token that is worth telling gateways.
@@ -247,5 +247,18 @@ pub(super) fn policy(
         default_model: policy.default_model.clone().unwrap_or_default(),
         cpu_fetch_us_per_token: Some(policy.cpu_fetch_us_per_token),
         disk_fetch_us_per_token: Some(policy.disk_fetch_us_per_token),
+        orca: policy.orca,
+        split_percent: policy.split_percent,
+        session_header: policy.session_header.clone().unwrap_or_default(),
+        routes: policy.routes.iter().map(route).collect(),
+        sampled_decisions_per_s: policy.sampled_decisions_per_s,
+    }
+}
+
+fn route(route: &RouteMode) -> proto::RouteMode {
+    proto::RouteMode {
+        route: route.route.clone(),
+        mode: route.mode.as_str().to_owned(),
+        split_percent: route.split_percent,
     }
 }

@@ -1,17 +1,19 @@
 //! What the owner of the index tells pages and metrics.
 
+mod gauges;
+
 use std::collections::BTreeMap;
 
 use prefixway_core::index::ApproximateStats;
 use serde::Serialize;
 
 use super::Ingest;
-use super::endpoints::{Endpoint, STATES, label};
+use super::closed_loop::TrustReport;
+use super::endpoints::Endpoint;
 use super::feed::Feed;
 use super::knowledge::Knowledge;
-use super::models::{self, Model};
+use super::models::Model;
 use crate::calibration::{EngineReport, EngineState, Facts};
-use crate::metrics::{EndpointLabel, EndpointState, Metrics, ModelLabel, ModelState};
 use crate::publish::Totals;
 
 /// State of everything at one moment.
@@ -52,6 +54,8 @@ pub struct EndpointReport {
     pub knowledge: Knowledge,
     /// Tokens that its cache has room for; `None`: it does not say.
     pub cache_tokens: Option<u64>,
+    /// Whether that proves right in replies.
+    pub trust: TrustReport,
     /// What decisions say of it; `None` where there are none that count.
     pub decisions: Option<DecisionsReport>,
     /// Tokens per block; 0 = not known yet.
@@ -250,77 +254,6 @@ impl Report {
             index: IndexReport::new(ingest),
         }
     }
-
-    /// Writes what is a state, not an event, into the metric families.
-    pub fn write_gauges(&self, metrics: &Metrics) {
-        let size = |value: usize| i64::try_from(value).unwrap_or(i64::MAX);
-        metrics.index_rungs.set(size(self.index.rungs));
-        metrics.index_blocks.set(size(self.index.blocks));
-        metrics.index_bytes.set(size(self.index.bytes));
-        metrics.index_age.set(self.index.age_ms as f64 / 1000.0);
-        metrics
-            .snapshot_version
-            .set(i64::try_from(self.index.version).unwrap_or(i64::MAX));
-        for model in &self.models {
-            for state in models::STATES {
-                let label = ModelState {
-                    model: model.id.clone(),
-                    state,
-                };
-                metrics
-                    .model_state
-                    .get_or_create_owned(&label)
-                    .set(i64::from(state == model.state));
-            }
-            let label = ModelLabel {
-                model: model.id.clone(),
-            };
-            metrics
-                .odd_endpoints
-                .get_or_create_owned(&label)
-                .set(size(model.odd_endpoints.len()));
-            for (&state, &endpoints) in &model.endpoints {
-                let label = ModelState {
-                    model: model.id.clone(),
-                    state,
-                };
-                metrics
-                    .model_knowledge
-                    .get_or_create_owned(&label)
-                    .set(size(endpoints));
-            }
-        }
-        for endpoint in &self.endpoints {
-            let name = label(&endpoint.address, endpoint.rank);
-            for state in STATES {
-                let label = EndpointState {
-                    endpoint: name.clone(),
-                    state,
-                };
-                metrics
-                    .source_state
-                    .get_or_create_owned(&label)
-                    .set(i64::from(state == endpoint.state));
-            }
-            for knowledge in Knowledge::ALL {
-                let label = EndpointState {
-                    endpoint: name.clone(),
-                    state: knowledge.as_str(),
-                };
-                metrics
-                    .endpoint_knowledge
-                    .get_or_create_owned(&label)
-                    .set(i64::from(knowledge == endpoint.knowledge));
-            }
-            let decisions = endpoint.decisions.as_ref();
-            metrics
-                .approximate_tokens
-                .get_or_create_owned(&EndpointLabel { endpoint: name })
-                .set(decisions.map_or(0, |decisions| {
-                    i64::try_from(decisions.used_tokens).unwrap_or(i64::MAX)
-                }));
-        }
-    }
 }
 
 impl IndexReport {
@@ -403,6 +336,7 @@ impl EndpointReport {
             state: endpoint.state(),
             knowledge: endpoint.knowledge,
             cache_tokens: endpoint.cache.tokens,
+            trust: endpoint.proof.report(),
             decisions: decisions.map(DecisionsReport::from),
             block_size: endpoint.block_size,
             next_seq: feed.map(Feed::next_seq).unwrap_or_default(),

@@ -19,6 +19,8 @@ pub(super) struct Sent {
     /// Bytes of its prompts.
     pub(super) prompt_bytes: u64,
     pub(super) credit: Credit,
+    /// Most tokens that the index can be held to: what it knew when the decision was told, without expectations.
+    pub(super) claim: u32,
 }
 
 /// Credit for a decision.
@@ -92,6 +94,7 @@ mod tests {
             endpoint: 0,
             prompt_bytes: 64,
             credit: Credit::Speculation(SpeculationId(id)),
+            claim: 0,
         }
     }
 

@@ -13,7 +13,7 @@ use crate::publish::StreamId;
 
 /// Most rungs credited for one decision; they grow with the logarithm of the prompt, so this is more than any prompt has.
 const MAX_RUNGS: usize = 2048;
-/// Longest time for which a request that no event will ever confirm can be taken back or corrected.
+/// Longest time for which a request can be taken back or corrected, and what was claimed of it be held against the reply.
 const LONGEST_REQUEST: Duration = Duration::from_mins(10);
 /// Block size assumed for the metric while none is known.
 const USUAL_BLOCK_TOKENS: u32 = 16;
@@ -27,7 +27,8 @@ impl Ingest {
                 self.gateways.used(stream, &usage, now);
             }
             Some(up::Kind::Routed(routed)) => self.routed(stream, &routed, now),
-            Some(up::Kind::Outcome(outcome)) => self.outcome(stream, &outcome),
+            Some(up::Kind::Outcome(outcome)) => self.outcome(stream, &outcome, now),
+            Some(up::Kind::Sampled(sampled)) => self.sampled(stream, *sampled),
             // A second Subscribe is refused where the stream is read; an unknown kind comes from a newer gateway.
             Some(up::Kind::Subscribe(_)) | None => {}
         }
@@ -64,12 +65,19 @@ impl Ingest {
             return;
         }
         let [holder, ..] = endpoint.holders;
+        // Before the decision itself is credited. What is known by decisions alone is all expectation.
+        let claim = match endpoint.knowledge {
+            Knowledge::Precise | Knowledge::Partial => {
+                self.index.covered_tokens(&endpoint.holders, &rungs)
+            }
+            Knowledge::Approximate | Knowledge::Blind => u32::MAX,
+        };
         let space = if routed.token_ids {
             Space::Token
         } else {
             Space::Text
         };
-        let (credit, life) = match endpoint.knowledge {
+        let credit = match endpoint.knowledge {
             Knowledge::Blind => return,
             Knowledge::Approximate => {
                 let decided = Decided {
@@ -81,7 +89,7 @@ impl Ingest {
                 };
                 let room = endpoint.cache_tokens(self.config.index.approximate_tokens);
                 let id = self.index.remember(&decided, room);
-                (Credit::Decision(id), LONGEST_REQUEST)
+                Credit::Decision(id)
             }
             Knowledge::Precise | Knowledge::Partial => {
                 let uncached = routed
@@ -99,19 +107,30 @@ impl Ingest {
                     prompt_bytes: routed.prompt_bytes,
                     expires_ms: after(now_ms, ttl),
                 });
-                (Credit::Speculation(id), ttl)
+                Credit::Speculation(id)
             }
         };
         let sent = Sent {
             endpoint: routed.endpoint,
             prompt_bytes: routed.prompt_bytes,
             credit,
+            claim,
         };
+        let until_ms = after(now_ms, LONGEST_REQUEST);
         self.speculated
-            .insert(gateway, routed.request, sent, after(now_ms, life));
+            .insert(gateway, routed.request, sent, until_ms);
     }
 
-    fn outcome(&mut self, stream: StreamId, outcome: &proto::Outcome) {
+    /// Keeps a decision that was told in full.
+    fn sampled(&mut self, stream: StreamId, sampled: proto::Sampled) {
+        let endpoint = self.endpoints.by_id(sampled.endpoint);
+        let served_by = endpoint.map(|endpoint| endpoint.label.endpoint.clone());
+        if let (Some(gateway), Some(served_by)) = (self.gateways.gateway(stream), served_by) {
+            self.decisions.keep(&gateway, served_by, sampled);
+        }
+    }
+
+    fn outcome(&mut self, stream: StreamId, outcome: &proto::Outcome, now: Instant) {
         let Some(gateway) = self.gateways.gateway(stream) else {
             return;
         };
@@ -124,8 +143,13 @@ impl Ingest {
             .outcomes
             .get_or_create_owned(&ResultLabel { result })
             .inc();
-        if let Some(sent) = self.speculated.remove(gateway, outcome.request) {
-            self.settle(&sent, outcome);
+        let sent = self.speculated.remove(gateway, outcome.request);
+        if let Some(sent) = &sent {
+            self.settle(sent, outcome);
+        }
+        self.prove(outcome, sent.as_ref());
+        if let Some(endpoint) = self.endpoints.by_id_mut(outcome.endpoint) {
+            endpoint.reported(outcome, now);
         }
         if let Some(cached) = outcome.cached_tokens {
             self.metrics

@@ -29,6 +29,28 @@ pub struct EndpointState {
     pub state: &'static str,
 }
 
+/// An endpoint and what one of its replies says of its cache.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct EndpointEvidence {
+    /// The endpoint.
+    pub endpoint: String,
+    /// What it says.
+    pub kind: EvidenceKind,
+}
+
+/// What a reply says of the engine's cache.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EvidenceKind {
+    /// How many tokens were cached.
+    CachedTokens,
+    /// That none were: an engine that tells it leaves it out then.
+    NoneCached,
+    /// Token counts without the cached ones.
+    NoDetails,
+    /// No token counts.
+    NoUsage,
+}
+
 /// Only an outcome.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct ResultLabel {
@@ -72,6 +94,17 @@ impl EncodeLabelValue for Outcome {
         encoder.write_str(match self {
             Self::Ok => "ok",
             Self::Failed => "failed",
+        })
+    }
+}
+
+impl EncodeLabelValue for EvidenceKind {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> std::fmt::Result {
+        encoder.write_str(match self {
+            Self::CachedTokens => "cached_tokens",
+            Self::NoneCached => "none_cached",
+            Self::NoDetails => "no_details",
+            Self::NoUsage => "no_usage",
         })
     }
 }

@@ -140,7 +140,10 @@ impl Router {
         let number = |value: &Value| u32::try_from(value.as_u64().unwrap()).unwrap();
         let answered = Answered {
             predicted,
-            cached: number(&usage["prompt_tokens_details"]["cached_tokens"]),
+            // Left out where nothing was cached.
+            cached: usage["prompt_tokens_details"]["cached_tokens"]
+                .as_u64()
+                .map_or(0, |cached| u32::try_from(cached).unwrap()),
             prompt_tokens: number(&usage["prompt_tokens"]),
         };
         let outcome = proto::Outcome {

@@ -7,6 +7,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use prefixway_core::proto::{self, up};
+
 use crate::support::indexer::{Gateway, get, get_json, ready, settings, start};
 use crate::support::publisher::{Publisher, ReplayForm};
 
@@ -38,7 +40,7 @@ async fn load_and_health_of_an_engine_reach_the_gateways() {
     let settings = settings(&[&publisher])
         .replace("127.0.0.1:8000", &address.to_string())
         .replace("scrape: false", "scrape: true")
-        + "\nscrape: {interval: 20ms, idle_interval: 20ms}";
+        + "\nscrape: {interval: 300ms, idle_interval: 300ms}";
     let running = start(&settings).await;
     let mut gateway = Gateway::connect(running.grpc(), "a").await;
     let load = gateway
@@ -65,6 +67,20 @@ async fn load_and_health_of_an_engine_reach_the_gateways() {
         })
         .await;
     assert!(gateway.endpoints.endpoints[0].healthy);
+    // Between two scrapes a reply may say more.
+    let outcome = proto::Outcome {
+        request: 1,
+        waiting: Some(77),
+        kv_usage_ratio: Some(f64::NAN),
+        ..proto::Outcome::default()
+    };
+    gateway.send(up::Kind::Outcome(outcome)).await;
+    let load = gateway.until("the reply's figures", |gateway| {
+        let mut load = gateway.load.iter().copied();
+        load.find(|load| load.waiting == Some(77))
+    });
+    let load = load.await;
+    assert_eq!((load.running, load.kv_usage_ratio), (Some(3), Some(0.5)));
     is_healthy.store(false, Ordering::SeqCst);
     gateway
         .until("bad health", |gateway| {

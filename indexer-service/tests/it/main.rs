@@ -11,6 +11,7 @@
 mod approximate;
 mod calibration;
 mod cli;
+mod closed_loop;
 mod http;
 mod kv_events;
 mod query;

@@ -127,6 +127,18 @@ impl Index {
         })
     }
 
+    /// Tokens up to the deepest rung of a prompt (hashes, shallowest first) that live blocks of one of the holders cover: what events say,
+    /// without expectations. Costs a lookup for each rung below that one.
+    pub fn covered_tokens(&self, holders: &[HolderId], rungs: &[u64]) -> u32 {
+        let table = &self.store.rungs;
+        let mut deepest = rungs.iter().rev().filter_map(|&hash| {
+            let rung = table.find(hash)?;
+            let is_covered = holders.iter().any(|&holder| table.is_covered(rung, holder));
+            is_covered.then(|| table.token_depth(rung)).flatten()
+        });
+        deepest.next().unwrap_or(0)
+    }
+
     /// Goes on with a search by up to `rungs` rungs; whether it is over.
     pub fn scan_shared(&self, scan: &mut SharedScan, rungs: u32) -> bool {
         scan.advance(&self.store.rungs, rungs)

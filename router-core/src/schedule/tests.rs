@@ -46,6 +46,26 @@ fn load(queued_prefill_tokens: u64, in_flight: u32) -> EndpointLoad {
     }
 }
 
+#[test]
+fn a_distrusted_endpoint_is_tried_now_and_then() {
+    let distrusted = proto::Endpoint {
+        prefix_trust: Some(0.0),
+        ..endpoint("a:1")
+    };
+    let endpoints = endpoints(vec![distrusted, endpoint("b:1")]);
+    let of = [(800, load(0, 0)), (0, load(0, 0))];
+    let candidates = candidates(&endpoints, &of);
+    let tried = (0..32_000u64).filter(|&seed| {
+        let ranking = rank(&candidates, &need(), seed);
+        assert!(ranking.iter().any(|of| of.indexed_tokens == 800));
+        let tried = ranking[0].credit.tokens() == 800;
+        assert!(tried || ranking.iter().all(|of| of.credit.tokens() == 0));
+        tried
+    });
+    let tried = tried.count();
+    assert!((900..1_100).contains(&tried), "{tried}");
+}
+
 fn candidates<'a>(endpoints: &'a Endpoints, of: &[(u32, EndpointLoad)]) -> Vec<Candidate<'a>> {
     endpoints
         .list()

@@ -8,7 +8,7 @@
 //!       24   u32      number of usages
 //!       28   u32      number of messages
 //!       32   usages:   u64 endpoint key, u64 queued prefill tokens, u32 requests in flight, u32 0
-//!            messages: u64 sequence number, u64 endpoint key, u32 shard, u16 kind (1 Routed, 2 Outcome), u16 0, u32 length, u32 0,
+//!            messages: u64 sequence number, u64 endpoint key, u32 shard, u16 kind (1 Routed, 2 Outcome, 16 Sampled), u16 0, u32 length, u32 0,
 //!                      and the message of that length, whose endpoint id is 0 (ids differ between epochs, keys don't)
 //! ```
 //!
@@ -31,6 +31,8 @@ pub enum Body {
     Routed(proto::Routed),
     /// How a request went.
     Outcome(proto::Outcome),
+    /// A decision in full, for the indexer.
+    Sampled(Box<proto::Sampled>),
 }
 
 /// A message of a VM to all others and to the indexer.
@@ -87,6 +89,7 @@ impl Encoded {
                 }
                 .encode_to_vec(),
             ),
+            Body::Sampled(sampled) => (16u16, sampled.encode_to_vec()),
         };
         let mut bytes = Vec::with_capacity(MESSAGE_BYTES + body.len());
         bytes.extend_from_slice(&message.seq.to_le_bytes());
@@ -177,6 +180,7 @@ impl VmRecord {
             let body = match read_u32(fixed, 20)? {
                 1 => Body::Routed(proto::Routed::decode(body).ok()?),
                 2 => Body::Outcome(proto::Outcome::decode(body).ok()?),
+                16 => Body::Sampled(Box::new(proto::Sampled::decode(body).ok()?)),
                 _ => continue,
             };
             messages.push(Message {

@@ -87,6 +87,14 @@ impl Upstream {
                     endpoint,
                     ..outcome
                 }),
+                Body::Sampled(sampled) => Kind::Sampled(Box::new(proto::Sampled {
+                    endpoint,
+                    outcome: sampled.outcome.map(|outcome| proto::Outcome {
+                        endpoint,
+                        ..outcome
+                    }),
+                    ..*sampled
+                })),
             };
             messages.push(self.number(kind));
         }

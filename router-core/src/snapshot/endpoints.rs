@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::sets::MAX_HOLDERS;
+use super::{probe::Credit, sets::MAX_HOLDERS};
 use crate::{
     endpoint::{EndpointId, HolderId, Tier},
     proto,
@@ -79,9 +79,31 @@ pub struct EndpointInfo {
     pub adapters: Option<Vec<String>>,
     /// State of its events.
     pub state: String,
+    /// Share of its prefix credit that counts, 0 to 1; 1 unless the index has proved wrong about it.
+    pub prefix_trust: f64,
 }
 
 impl EndpointInfo {
+    /// What counts of a credit: all of it, or as much as the index is trusted about this endpoint.
+    pub fn trusted(&self, credit: Credit) -> Credit {
+        if self.prefix_trust >= 1.0 {
+            return credit;
+        }
+        let counted = |tokens: u32| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a share from 0 to 1 of a u32"
+            )]
+            let share = (f64::from(tokens) * self.prefix_trust) as u32;
+            self.whole_blocks(share)
+        };
+        Credit {
+            by_tier: credit.by_tier.map(counted),
+            speculative: counted(credit.speculative),
+        }
+    }
+
     /// Tokens floored to whole blocks.
     pub fn whole_blocks(&self, tokens: u32) -> u32 {
         tokens
@@ -176,6 +198,10 @@ fn info(endpoint: &proto::Endpoint) -> EndpointInfo {
         adapters: (endpoint.lists_adapters || !endpoint.adapters.is_empty())
             .then(|| endpoint.adapters.clone()),
         state: endpoint.state.clone(),
+        prefix_trust: match endpoint.prefix_trust {
+            Some(share) if share.is_finite() => share.clamp(0.0, 1.0),
+            _ => 1.0,
+        },
     }
 }
 
@@ -188,6 +214,39 @@ mod tests {
         let key = EndpointKey::new("10.0.0.1:8000", None);
         assert_ne!(key, EndpointKey::new("10.0.0.1:8000", Some(0)));
         assert_ne!(key, EndpointKey::new("10.0.0.2:8000", None));
+    }
+
+    #[test]
+    fn only_the_trusted_share_of_a_credit_counts_in_whole_blocks() {
+        let counted = |prefix_trust| {
+            let endpoints = Endpoints::from_message(&proto::Endpoints {
+                revision: 1,
+                endpoints: vec![proto::Endpoint {
+                    address: "a:1".into(),
+                    block_size: 16,
+                    prefix_trust,
+                    ..proto::Endpoint::default()
+                }],
+            });
+            let credit = Credit {
+                by_tier: [96, 0, 160],
+                speculative: 80,
+            };
+            let counted = endpoints.list()[0].trusted(credit);
+            (counted.by_tier, counted.speculative)
+        };
+        let all = ([96, 0, 160], 80);
+        for (trust, expected) in [
+            (None, all),
+            (Some(1.0), all),
+            (Some(7.0), all),
+            (Some(f64::NAN), all),
+            (Some(0.5), ([48, 0, 80], 32)),
+            (Some(0.0), ([0; 3], 0)),
+            (Some(-1.0), ([0; 3], 0)),
+        ] {
+            assert_eq!(counted(trust), expected, "{trust:?}");
+        }
     }
 
     #[test]

@@ -97,6 +97,11 @@ impl Credit {
         self.by_tier.into_iter().fold(self.speculative, u32::max)
     }
 
+    /// Tokens that the index says it holds, what is only expected aside.
+    pub fn indexed(self) -> u32 {
+        self.by_tier.into_iter().fold(0, u32::max)
+    }
+
     /// What is held of two prompts together: each counts with the tokens that it would be served with, so that sums of
     /// [`Self::tokens`] hold. A tier then counts what it and faster ones hold.
     #[must_use]

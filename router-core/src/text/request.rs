@@ -39,6 +39,8 @@ pub struct Request<'a> {
     pub stream: bool,
     /// Requests with different salts share no cache.
     pub cache_salt: Option<Cow<'a, str>>,
+    /// The end user that the client names.
+    pub user: Option<Cow<'a, str>>,
     /// Most tokens that may be generated per sequence.
     pub max_tokens: Option<u64>,
     /// Sequences that the engine will run: prompts times `n`, from 1 to [`MAX_LOAD_UNITS`].
@@ -85,9 +87,11 @@ pub fn parse(api: Api, body: &[u8]) -> Result<Request<'_>, BodyError> {
         return Err(BodyError::NotObject);
     }
     let mut fields = Fields::default();
+    let mut user = None;
     cursor.object(|cursor, key| {
         match fields.slot(api, &key) {
             Some(slot) => *slot = cursor.value()?,
+            None if key == "user" => user = cursor.aside()?,
             None => cursor.skip()?,
         }
         Ok::<_, BodyError>(())
@@ -99,7 +103,11 @@ pub fn parse(api: Api, body: &[u8]) -> Result<Request<'_>, BodyError> {
     } else {
         0
     };
-    fields.finish(api, cursor.flaws(), prefill_bytes as u64)
+    let request = fields.finish(api, cursor.flaws(), prefill_bytes as u64)?;
+    Ok(Request {
+        user: user.filter(|user| !user.is_empty()),
+        ..request
+    })
 }
 
 fn utf8(body: &[u8]) -> Result<&str, BodyError> {
@@ -119,6 +127,7 @@ fn from_form(api: Api, body: &[u8]) -> Request<'_> {
         model: form.model.map(Cow::Borrowed),
         stream: stream.is_some_and(|word| scalar::is_set(&word)),
         cache_salt: None,
+        user: None,
         max_tokens: None,
         load_units: 1,
         prefill_bytes: 0,

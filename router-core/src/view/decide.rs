@@ -106,6 +106,13 @@ impl Decision {
     pub fn predicted_cached_tokens(&self) -> u32 {
         self.ranking.first().map_or(0, |best| best.credit.tokens())
     }
+
+    /// Tokens that the index says an endpoint holds, trusted or not and expectations aside; `None` when it was no candidate.
+    pub fn indexed_tokens_of(&self, endpoint: EndpointKey) -> Option<u32> {
+        let mut ranking = self.ranking.iter();
+        let candidate = ranking.find(|candidate| candidate.key == endpoint)?;
+        Some(candidate.indexed_tokens)
+    }
 }
 
 impl RoutingView {

@@ -6,7 +6,7 @@ use super::RoutingView;
 use crate::{
     hash::Space,
     load::{
-        RequestId, Usage,
+        RequestId, Usage, orca,
         speculation::{DEFAULT_TTL_MS, Origin, ttl_ms},
     },
     proto,
@@ -80,7 +80,17 @@ impl RoutingView {
                     request: RequestId(outcome.request),
                 });
             }
-            Body::Outcome(_) => {}
+            Body::Outcome(outcome) => {
+                let report = orca::Report {
+                    waiting: outcome.waiting,
+                    running: None,
+                    kv_usage_ratio: outcome.kv_usage_ratio,
+                };
+                if report != orca::Report::default() {
+                    self.reported(message.endpoint, report, now_ms);
+                }
+            }
+            Body::Sampled(_) => {}
         }
         self.forward(message);
     }

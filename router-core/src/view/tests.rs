@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 mod models;
+mod reported;
 mod tiers;
 
 use super::*;

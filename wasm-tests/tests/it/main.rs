@@ -7,11 +7,16 @@
 mod approximate;
 mod bodies;
 mod collisions;
+mod decisions;
 mod emulator;
 mod failure;
 mod fuzz_inputs;
+mod holds;
 mod load;
+mod modes;
+mod orca;
 mod refusals;
 mod shards;
 mod steering;
 mod templates;
+mod trust;

@@ -6,15 +6,19 @@
     reason = "a test's helpers fail by panicking, as the tests do"
 )]
 
+mod closed_loop;
 mod collisions;
 mod configuration;
+mod decisions;
 mod documentation;
 mod failure;
 mod istio;
+mod modes;
 mod routing_headers;
 mod shards;
 mod steering;
 mod token_ids;
+mod wrong_statements;
 
 /// The repository's root.
 fn repository() -> std::path::PathBuf {

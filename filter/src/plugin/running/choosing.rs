@@ -2,8 +2,9 @@
 
 use prefixway_core::admission::{Held, Refusal, Route, Verdict};
 use prefixway_core::load::RequestId;
+use prefixway_core::mode::{session_of, session_of_prompt};
 use prefixway_core::snapshot::EndpointKey;
-use prefixway_core::view::Chosen;
+use prefixway_core::view::{Chosen, NoText};
 
 use super::Running;
 use crate::explain::explain;
@@ -26,6 +27,20 @@ pub(crate) struct Choice {
     pub(crate) is_streamed: bool,
     /// For the response header, when that is allowed.
     pub(crate) explanation: Option<String>,
+    /// Profile id of the model.
+    pub(crate) model: String,
+    /// Key of the session by the body: its `user`, or how its prompt begins.
+    pub(crate) session: Option<u64>,
+}
+
+impl Choice {
+    /// What decided.
+    pub(crate) fn reason(&self) -> Reason {
+        match self.chosen.no_text {
+            Some(NoText::Unread(why)) => Reason::Unread(why),
+            Some(NoText::Unscorable(_)) | None => Reason::View(self.chosen.decision.reason),
+        }
+    }
 }
 
 /// What becomes of a request.
@@ -81,6 +96,8 @@ impl Running {
         let best = choices
             .first()
             .ok_or(Reason::View(chosen.decision.reason))?;
+        let user = route.request.as_ref().ok();
+        let user = user.and_then(|request| request.user.as_deref());
         let addresses: Vec<&str> = choices.iter().map(|c| c.address.as_str()).collect();
         Ok(Choice {
             request: RequestId(0),
@@ -89,6 +106,10 @@ impl Running {
             destinations: addresses.join(","),
             explanation: explained.then(|| explain(&chosen)),
             is_streamed: route.is_streamed(),
+            model: route.served.profile.id.clone(),
+            session: user
+                .map(session_of)
+                .or_else(|| session_of_prompt(&chosen.prompts)),
             chosen,
         })
     }

@@ -89,7 +89,7 @@ pub struct Policy {
     /// Whether the explain response header may be sent.
     #[prost(bool, tag = "6")]
     pub explain: bool,
-    /// on | shadow | off.
+    /// on | split | shadow | off, of routes that `routes` does not name.
     #[prost(string, tag = "7")]
     pub mode: ::prost::alloc::string::String,
     /// Engines' local time minus UTC in seconds, for strftime_now.
@@ -113,6 +113,34 @@ pub struct Policy {
     /// The same from storage.
     #[prost(double, optional, tag = "14")]
     pub disk_fetch_us_per_token: ::core::option::Option<f64>,
+    /// Whether gateways ask engines for their load with each request (header endpoint-load-metrics-format).
+    #[prost(bool, tag = "15")]
+    pub orca: bool,
+    /// Of mode split: share of sessions that are steered, 0 to 100; the others are handled as in mode shadow.
+    #[prost(uint32, tag = "16")]
+    pub split_percent: u32,
+    /// Request header that names a session, in lower case; empty = none.
+    #[prost(string, tag = "17")]
+    pub session_header: ::prost::alloc::string::String,
+    /// Modes of single routes.
+    #[prost(message, repeated, tag = "18")]
+    pub routes: ::prost::alloc::vec::Vec<RouteMode>,
+    /// Most decisions that each VM of a gateway tells in full, in a second; 0 = none.
+    #[prost(uint32, tag = "19")]
+    pub sampled_decisions_per_s: u32,
+}
+/// Mode of one route.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct RouteMode {
+    /// Name of the route, as Envoy's configuration has it.
+    #[prost(string, tag = "1")]
+    pub route: ::prost::alloc::string::String,
+    /// on | split | shadow | off.
+    #[prost(string, tag = "2")]
+    pub mode: ::prost::alloc::string::String,
+    /// As in Policy.
+    #[prost(uint32, tag = "3")]
+    pub split_percent: u32,
 }
 /// One base model with its aliases and adapters.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -203,6 +231,9 @@ pub struct Endpoint {
     /// True: `adapters` names every adapter that it serves, also where it names none.
     #[prost(bool, tag = "14")]
     pub lists_adapters: bool,
+    /// Share of its prefix credit that counts, 0 to 1: less where the index has proved wrong about it; absent = all.
+    #[prost(double, optional, tag = "15")]
+    pub prefix_trust: ::core::option::Option<f64>,
 }
 /// A live holder of an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -338,7 +369,7 @@ pub struct Up {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What the message says.
-    #[prost(oneof = "up::Kind", tags = "2, 3, 4, 5")]
+    #[prost(oneof = "up::Kind", tags = "2, 3, 4, 5, 6")]
     pub kind: ::core::option::Option<up::Kind>,
 }
 /// Nested message and enum types in `Up`.
@@ -358,6 +389,9 @@ pub mod up {
         /// How a routed request went.
         #[prost(message, tag = "5")]
         Outcome(super::Outcome),
+        /// A decision in full, and how it went.
+        #[prost(message, tag = "6")]
+        Sampled(::prost::alloc::boxed::Box<super::Sampled>),
     }
 }
 /// First message of a stream.
@@ -422,7 +456,7 @@ pub struct Routed {
     pub token_ids: bool,
 }
 /// How a routed request went.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
 pub struct Outcome {
     /// As in Routed.
     #[prost(uint64, tag = "1")]
@@ -445,4 +479,99 @@ pub struct Outcome {
     /// Cancels the speculation.
     #[prost(bool, tag = "7")]
     pub failed: bool,
+    /// Tokens that the table credited the endpoint that served with, before any distrust; absent = not known.
+    #[prost(uint32, optional, tag = "8")]
+    pub indexed_cached_tokens: ::core::option::Option<u32>,
+    /// Whether the request was not sent where the decision said: nothing was speculated for it.
+    #[prost(bool, tag = "9")]
+    pub unsteered: bool,
+    /// Whether the reply was streamed: then `usage` is in it only when the client or the engine's settings ask for it.
+    #[prost(bool, tag = "10")]
+    pub streamed: bool,
+    /// Waiting requests, as the engine said with the reply.
+    #[prost(uint32, optional, tag = "11")]
+    pub waiting: ::core::option::Option<u32>,
+    /// Share of KV cache in use, as the engine said with the reply; 0 to 1.
+    #[prost(double, optional, tag = "12")]
+    pub kv_usage_ratio: ::core::option::Option<f64>,
+}
+/// A decision in full, and how it went. Nothing of the prompt is in it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Sampled {
+    /// As in Routed.
+    #[prost(uint64, tag = "1")]
+    pub request: u64,
+    /// Endpoint id that really served.
+    #[prost(uint32, tag = "2")]
+    pub endpoint: u32,
+    /// Profile id.
+    #[prost(string, tag = "3")]
+    pub model: ::prost::alloc::string::String,
+    /// Name of the route; empty = not known.
+    #[prost(string, tag = "4")]
+    pub route: ::prost::alloc::string::String,
+    /// on | split | shadow.
+    #[prost(string, tag = "5")]
+    pub mode: ::prost::alloc::string::String,
+    /// steered | control, in mode split.
+    #[prost(string, tag = "6")]
+    pub arm: ::prost::alloc::string::String,
+    /// What decided.
+    #[prost(string, tag = "7")]
+    pub reason: ::prost::alloc::string::String,
+    /// Why there was no prompt text; empty where there was.
+    #[prost(string, tag = "8")]
+    pub no_text: ::prost::alloc::string::String,
+    /// Tokens of the prompt, estimated.
+    #[prost(uint32, tag = "9")]
+    pub estimated_prompt_tokens: u32,
+    /// Age of the prefix knowledge in ms; absent = there was none.
+    #[prost(uint64, optional, tag = "10")]
+    pub index_age_ms: ::core::option::Option<u64>,
+    /// Endpoints that could have served.
+    #[prost(uint32, tag = "11")]
+    pub eligible: u32,
+    /// The best of them, best first.
+    #[prost(message, repeated, tag = "12")]
+    pub considered: ::prost::alloc::vec::Vec<Considered>,
+    /// Gateway's clock at the decision.
+    #[prost(uint64, tag = "13")]
+    pub unix_ms: u64,
+    /// As in Outcome.
+    #[prost(message, optional, tag = "14")]
+    pub outcome: ::core::option::Option<Outcome>,
+}
+/// An endpoint as a decision saw it.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Considered {
+    /// As in Endpoint.
+    #[prost(string, tag = "1")]
+    pub address: ::prost::alloc::string::String,
+    /// As in Endpoint.
+    #[prost(uint32, optional, tag = "2")]
+    pub rank: ::core::option::Option<u32>,
+    /// Tokens of the prompt that counted as cached.
+    #[prost(uint32, tag = "3")]
+    pub cached_tokens: u32,
+    /// Tier that they are in; empty = none, or only expected.
+    #[prost(string, tag = "4")]
+    pub tier: ::prost::alloc::string::String,
+    /// Tokens that the table credits it with, before any distrust.
+    #[prost(uint32, tag = "5")]
+    pub indexed_tokens: u32,
+    /// Tokens before the prompt.
+    #[prost(uint64, tag = "6")]
+    pub queued_prefill_tokens: u64,
+    /// Sequences in flight.
+    #[prost(uint32, tag = "7")]
+    pub in_flight: u32,
+    /// Whether its load was known.
+    #[prost(bool, tag = "8")]
+    pub load_is_known: bool,
+    /// Estimated time to the first token.
+    #[prost(double, tag = "9")]
+    pub ttft_ms: f64,
+    /// Cost.
+    #[prost(double, tag = "10")]
+    pub cost_ms: f64,
 }

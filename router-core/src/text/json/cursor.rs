@@ -204,6 +204,18 @@ impl<'a> Cursor<'a> {
         }
     }
 
+    /// Passes over a value that is no part of any prompt, whatever is wrong with it; gives the text where it is one.
+    pub(in crate::text) fn aside(&mut self) -> Result<Option<Cow<'a, str>>, JsonError> {
+        if self.peek() != Some(b'"') {
+            self.skip()?;
+            return Ok(None);
+        }
+        let flaws = self.flaws;
+        let text = self.string()?;
+        self.flaws = flaws;
+        Ok(Some(text))
+    }
+
     /// Passes over the next value. Takes constant stack, whatever the nesting.
     pub(in crate::text) fn skip(&mut self) -> Result<(), JsonError> {
         // One entry per open container: whether it is an object.

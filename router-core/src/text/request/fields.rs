@@ -108,6 +108,7 @@ impl<'a> Fields<'a> {
             model,
             stream,
             cache_salt,
+            user: None,
             max_tokens,
             load_units,
             prefill_bytes,

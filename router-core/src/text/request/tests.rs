@@ -112,7 +112,17 @@ fn fields_that_change_the_prompt_unpredictably_are_named() {
     ] {
         assert_eq!(chat(body).input.unwrap_err(), reason, "{body}");
     }
-    assert!(chat(r#"{"messages":[],"user":"u-\udcad"}"#).input.is_ok());
+    let odd = chat(r#"{"messages":[],"user":"u-\udcad"}"#);
+    assert!(odd.input.is_ok() && odd.user.is_some());
+    for (user, read) in [
+        ("\"ann\"", Some("ann")),
+        ("\"\"", None),
+        ("7", None),
+        ("[\"a\"]", None),
+    ] {
+        let body = format!("{{\"messages\":[],\"user\":{user}}}");
+        assert_eq!(chat(&body).user.as_deref(), read, "{user}");
+    }
     for (api, body, reason) in [
         (
             Api::Completions,
