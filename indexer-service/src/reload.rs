@@ -20,7 +20,7 @@ pub(crate) struct Reloader {
     origin: Origin,
     /// Settings that hold.
     config: Config,
-    /// The text that was looked at last; `None`: it could not be read.
+    /// The text that was looked at last; `None`: none yet.
     text: Option<String>,
 }
 
@@ -39,8 +39,9 @@ impl Reloader {
     /// A follower of the settings' own file; `None` where they come from none.
     pub(crate) fn new(config: &Config) -> Option<Self> {
         let origin = config.origin.clone()?;
+        // The first look compares with the settings that hold: the file may have changed since they were read.
         Some(Self {
-            text: std::fs::read_to_string(&origin.path).ok(),
+            text: None,
             config: config.clone(),
             origin,
         })
@@ -124,7 +125,7 @@ mod tests {
                 overrides: Overrides::default(),
             },
             config,
-            text: Some(MODELS.to_owned()),
+            text: None,
         };
         let mut read = |text: &str| reloader.read(Some(text.to_owned()));
         assert_eq!(read(MODELS), Reading::Same);
