@@ -42,7 +42,7 @@ pub(super) struct Place {
     has_text: bool,
 }
 
-/// How much of a store is live already.
+/// How much of a store is known already.
 enum Repeated {
     Nothing,
     Part,
@@ -134,14 +134,20 @@ impl Apply<'_> {
         if stored.parent.is_some() || stored.hashes.len() < 2 {
             return Repeated::Nothing;
         }
-        let is_live = |&hash: &EngineHash| {
-            self.source
-                .find(hash, self.store)
-                .is_some_and(|id| self.source.count(id, copies, self.store) > 0)
+        let held = |&hash: &EngineHash| {
+            let id = self.source.find(hash, self.store)?;
+            (self.source.count(id, copies, self.store) > 0).then_some(id)
         };
-        if stored.hashes.iter().all(is_live) {
-            Repeated::All
-        } else if self.source.is_partial && stored.hashes.iter().any(is_live) {
+        let is_placed = |id: u32| self.store.blocks[id].is_placed();
+        if stored.hashes.iter().all(|hash| held(hash).is_some()) {
+            // What is known by its hash alone gets its content here.
+            let is_known = |hash: &EngineHash| held(hash).is_some_and(is_placed);
+            if stored.hashes.iter().all(is_known) {
+                Repeated::All
+            } else {
+                Repeated::Part
+            }
+        } else if self.source.is_partial && stored.hashes.iter().any(|hash| held(hash).is_some()) {
             Repeated::Part
         } else {
             Repeated::Nothing

@@ -140,10 +140,9 @@ impl OracleSource {
             }
         };
         let is_live = |hash: &Hash| self.blocks.get(hash).is_some_and(|block| count(block) > 0);
-        if stored.parent.is_none() && stored.hashes.len() >= 2 && stored.hashes.iter().all(is_live)
-        {
-            return;
-        }
+        let is_report = stored.parent.is_none()
+            && stored.hashes.len() >= 2
+            && stored.hashes.iter().all(is_live);
         let size = stored.block_size as usize;
         let is_whole = size > 0 && stored.tokens.len() == size * stored.hashes.len();
         let is_placed = stored
@@ -172,7 +171,7 @@ impl OracleSource {
             } else {
                 &mut block.main
             };
-            counts[tier] += 1;
+            counts[tier] += u32::from(!is_report);
             parent = Some(hash);
         }
     }

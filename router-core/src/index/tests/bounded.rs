@@ -60,3 +60,17 @@ fn full_report_after_an_eviction_adds_no_copy_of_what_is_live() {
     assert!(all(&index).is_empty(), "the engine has no copy left");
     assert_eq!(index.stats().counters.unknown_removes, 0);
 }
+
+#[test]
+fn full_report_tells_the_content_of_blocks_known_by_hash() {
+    let mut index = two_sources();
+    apply(&mut index, SOURCE, &stored(&[1], None, &[], 0));
+    apply(&mut index, SOURCE, &stored(&[2], None, &[], 0));
+    let whole = [0, 1, 2, 3, 4, 5, 6, 7];
+    assert_eq!(rung(&index, &whole), None);
+    apply(&mut index, SOURCE, &stored(&[1, 2], None, &whole, 4));
+    assert_eq!(rung(&index, &whole), Some((8, vec![GPU])));
+    apply(&mut index, SOURCE, &removed(2));
+    apply(&mut index, SOURCE, &removed(1));
+    assert!(all(&index).is_empty(), "no copy was counted twice");
+}
