@@ -494,6 +494,10 @@ pub struct Outcome {
     /// Share of KV cache in use, as the engine said with the reply; 0 to 1.
     #[prost(double, optional, tag = "12")]
     pub kv_usage_ratio: ::core::option::Option<f64>,
+    /// Whether the reply's API leaves cached tokens out of its usage only where there were none, or where the engine never tells them: chats and
+    /// completions.
+    #[prost(bool, tag = "13")]
+    pub counts_cached: bool,
 }
 /// A decision in full, and how it went. Nothing of the prompt is in it.
 #[derive(Clone, PartialEq, ::prost::Message)]
