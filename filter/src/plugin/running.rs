@@ -232,7 +232,6 @@ impl Running {
             prompt_tokens: reported.prompt_tokens,
             indexed_cached_tokens: indexed.filter(|_| !told.is_stranger),
             is_unsteered: !told.is_steered,
-            is_streamed: choice.is_streamed,
             counts_cached: choice.counts_cached,
             report: told.report,
         };

@@ -485,9 +485,6 @@ pub struct Outcome {
     /// Whether the request was not sent where the decision said: nothing was speculated for it.
     #[prost(bool, tag = "9")]
     pub unsteered: bool,
-    /// Whether the reply was streamed: then `usage` is in it only when the client or the engine's settings ask for it.
-    #[prost(bool, tag = "10")]
-    pub streamed: bool,
     /// Waiting requests, as the engine said with the reply.
     #[prost(uint32, optional, tag = "11")]
     pub waiting: ::core::option::Option<u32>,
