@@ -39,7 +39,7 @@ test: wasm ## Run every test: units, properties, the filter on wasmtime, the who
 		cargo test --locked --workspace --no-fail-fast
 
 .PHONY: cases
-cases: wasm ## Run the request and event cases ($PREFIXWAY_CASES, else ../shared/cases), one line each
+cases: wasm ## Run the request, event and scenario cases ($PREFIXWAY_CASES, else ../shared/cases), one line each
 	$(STEP) "cases"
 	@cargo run --locked --quiet -p prefixway-cases
 

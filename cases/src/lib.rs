@@ -4,6 +4,7 @@
 //!  $PREFIXWAY_CASES/events/*.json ─── frames ─► sequence ─► index ─► matched tokens, counters
 //!                   requests/*.json ┐ native: admission ─► prompts ─► routing view
 //!                   requests/*.http ┘ wasm: the built filter in the host emulator; envoy: the same in real Envoy
+//!                   scenarios/*.json   bursts, endings and faults, at the levels wasm and envoy
 //! ```
 //!
 //! The files are read strictly: a key, relation or word that is not known fails its case, and so does an expectation that no level
@@ -16,6 +17,8 @@ pub mod events;
 pub mod folder;
 pub mod report;
 pub mod requests;
+#[cfg(feature = "wasm")]
+pub mod scenarios;
 
 use std::path::Path;
 
@@ -29,6 +32,8 @@ pub use report::{Line, Report, Status};
 pub fn run(folder: &Path) -> Result<Report, CaseError> {
     let mut lines = requests::run(&folder.join("requests"))?;
     lines.extend(events::run(&folder.join("events")));
+    #[cfg(feature = "wasm")]
+    lines.extend(scenarios::run(&folder.join("scenarios")));
     // R2 before R10, and the two kinds apart.
     lines.sort_by_key(|line| {
         let digits = line.id.trim_start_matches(|c: char| !c.is_ascii_digit());

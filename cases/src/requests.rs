@@ -14,7 +14,7 @@ mod expect;
 mod file;
 mod forms;
 mod http_file;
-mod levels;
+pub(crate) mod levels;
 mod relation;
 mod request;
 mod seen;

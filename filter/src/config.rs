@@ -1,5 +1,6 @@
 //! The plugin's configuration: JSON, every key optional except `indexers`.
 
+use prefixway_core::admission::FailureMode;
 use prefixway_core::mode::Mode;
 use serde_json::{Map, Value};
 use thiserror::Error;
@@ -79,6 +80,8 @@ pub(crate) struct Config {
     pub(crate) mode: Mode,
     /// Where requests are held.
     pub(crate) hold_at: HoldAt,
+    /// What becomes of requests that nothing is known for, unless the policy says otherwise.
+    pub(crate) failure_mode: FailureMode,
     /// Allow the explain response header.
     pub(crate) explain: bool,
     /// Tell access logs of each decision.
@@ -115,6 +118,7 @@ impl Config {
                 .unwrap_or_else(|| DEFAULT_SCOPE.to_owned()),
             mode: root.mode()?,
             hold_at: root.hold_at()?,
+            failure_mode: root.failure_mode()?,
             explain: root.flag("explain")?.unwrap_or(false),
             access_log: root.flag("access_log")?.unwrap_or(false),
             tick_ms: root.tick()?,
@@ -129,7 +133,9 @@ impl Config {
             ));
         }
         limits.finish("max_body_bytes, max_vm_bytes")?;
-        root.finish("indexers, pools, scope, mode, hold_at, explain, access_log, tick_ms, limits")?;
+        root.finish(
+            "indexers, pools, scope, mode, hold_at, failure_mode, explain, access_log, tick_ms, limits",
+        )?;
         Ok(config)
     }
 }
@@ -220,6 +226,13 @@ impl Object {
         Ok(place.unwrap_or(HoldAt::Headers))
     }
 
+    fn failure_mode(&mut self) -> Result<FailureMode, ConfigError> {
+        let mode = self.take("failure_mode", "\"open\" or \"closed\"", |value| {
+            FailureMode::from_name(value.as_str()?)
+        })?;
+        Ok(mode.unwrap_or_default())
+    }
+
     fn tick(&mut self) -> Result<u32, ConfigError> {
         let tick = self.take("tick_ms", "a number from 1 to 100", |value| {
             let ms = u32::try_from(value.as_u64()?).ok()?;
@@ -254,7 +267,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let config = Config::from_json(
-            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","explain":true,"access_log":true,"tick_ms":5,
+            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","failure_mode":"closed","explain":true,"access_log":true,"tick_ms":5,
                 "limits":{"max_body_bytes":1000,"max_vm_bytes":2000}}"#,
         );
         let expected = Config {
@@ -263,6 +276,7 @@ mod tests {
             scope: "s".to_owned(),
             mode: Mode::Shadow,
             hold_at: HoldAt::Body,
+            failure_mode: FailureMode::Closed,
             explain: true,
             access_log: true,
             tick_ms: 5,
@@ -307,7 +321,7 @@ mod tests {
             ),
             (
                 r#"{"indexers":["a"],"indexer":1}"#,
-                "unknown key `indexer`; known here: indexers, pools, scope, mode, hold_at, explain, access_log, tick_ms, limits",
+                "unknown key `indexer`; known here: indexers, pools, scope, mode, hold_at, failure_mode, explain, access_log, tick_ms, limits",
             ),
         ] {
             let error = Config::from_json(json.as_bytes()).unwrap_err();

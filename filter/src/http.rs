@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use prefixway_core::admission::{AtHead, Held, Refusal, Reply};
-use prefixway_core::lifecycle::{Input, Leg, Lifecycle, Output, TAIL_BYTES, Tail};
+use prefixway_core::lifecycle::{Input, Leg, Lifecycle, Output, Tail, is_readable};
 use prefixway_core::mode::{Mode, session_of};
 use prefixway_core::snapshot::EndpointKey;
 use proxy_wasm::traits::{Context, HttpContext};
@@ -17,7 +17,6 @@ use proxy_wasm::types::Action;
 
 use crate::config::HoldAt;
 use crate::host::{self, Buffer, HostError, Map};
-use crate::metrics::Reason;
 use crate::plugin::{Answer, Choice, Judged, Plugin, Told};
 use orca::Asked;
 
@@ -49,7 +48,7 @@ pub(crate) struct HttpFilter {
     asked: Asked,
     /// End of the answer, where it can be read.
     tail: Option<Tail>,
-    is_success: bool,
+    status: Option<u16>,
     is_whole: bool,
 }
 
@@ -73,7 +72,7 @@ impl HttpFilter {
             session: None,
             asked: Asked::No,
             tail: None,
-            is_success: false,
+            status: None,
             is_whole: false,
         }
     }
@@ -156,7 +155,12 @@ impl HttpFilter {
 
     /// Answers a request in the engine's place.
     fn answer(&mut self, reply: &Reply) -> Action {
-        match host::reply(reply.status, &reply.headers, &reply.body, DETAILS) {
+        let headers: Vec<(&str, &str)> = reply
+            .headers
+            .iter()
+            .map(|(name, value)| (*name, value.as_ref()))
+            .collect();
+        match host::reply(reply.status, &headers, &reply.body, DETAILS) {
             Ok(()) => Action::Pause,
             Err(error) => {
                 self.count_host_error(error);
@@ -180,10 +184,9 @@ impl HttpFilter {
         let mode = self.told.mode;
         let judged = match (self.held.take(), self.body()) {
             (Some(held), Ok(body)) => self.with(|plugin| plugin.decide(&held, &body, mode, now_ns)),
-            (_, Err(error)) => {
+            (held, Err(error)) => {
                 self.count_host_error(error);
-                self.with(|plugin| plugin.metrics().decided(Reason::HostError));
-                None
+                self.with(|plugin| plugin.unread(held.as_ref(), mode))
             }
             (None, _) => None,
         };
@@ -244,7 +247,7 @@ impl HttpFilter {
         };
         match output {
             Output::Move(endpoint) => {
-                self.with(|plugin| plugin.moved(choice, endpoint));
+                self.with(|plugin| plugin.moved(choice, endpoint, host::now_ms()));
             }
             Output::Prefilled => {
                 self.with(|plugin| plugin.first_byte(choice, host::now_ms()));
@@ -254,6 +257,7 @@ impl HttpFilter {
                 let answer = Answer {
                     finish,
                     usage,
+                    status: self.status,
                     told: &self.told,
                 };
                 self.with(|plugin| plugin.finished(choice, &answer, host::now_ms()));
@@ -263,18 +267,27 @@ impl HttpFilter {
     }
 
     fn end(&mut self) {
+        // Clients close the connection when they have seen a stream's last event.
+        let is_whole = self.is_whole || self.tail.as_ref().is_some_and(Tail::has_end_mark);
         let output = self.lifecycle.step(Input::Ended {
-            complete: self.is_success && self.is_whole,
+            complete: self.is_success() && is_whole,
         });
         self.apply(output);
+    }
+
+    fn is_success(&self) -> bool {
+        self.status
+            .is_some_and(|status| (200..300).contains(&status))
     }
 
     /// Reads what the response's head says.
     fn watch_answer(&mut self) -> Result<(), HostError> {
         let status = host::header(Map::Response, ":status")?;
-        self.is_success = status.is_some_and(|status| status.starts_with('2'));
-        let encoded = host::header(Map::Response, "content-encoding")?.is_some();
-        self.tail = (self.is_success && !encoded).then(Tail::default);
+        self.status = status.and_then(|status| status.parse().ok());
+        let is_encoded = host::header(Map::Response, "content-encoding")?.is_some();
+        let content_type = host::header(Map::Response, "content-type")?;
+        let is_readable = !is_encoded && content_type.as_deref().is_none_or(is_readable);
+        self.tail = (self.is_success() && is_readable).then(Tail::default);
         let mut server = self.choice.as_ref().map(|choice| choice.endpoint);
         if let Some(address) = host::property(&["upstream", "address"])? {
             let rank = self.choice.as_ref().and_then(|choice| choice.rank);
@@ -311,11 +324,12 @@ impl HttpFilter {
             });
             self.apply(output);
         }
-        if let Some(tail) = &mut self.tail {
-            let kept = size.min(TAIL_BYTES);
-            tail.push(&host::buffer(Buffer::ResponseBody, size - kept, kept)?);
+        match &mut self.tail {
+            Some(tail) => tail.take(size, |start, max| {
+                host::buffer(Buffer::ResponseBody, start, max)
+            }),
+            None => Ok(()),
         }
-        Ok(())
     }
 }
 

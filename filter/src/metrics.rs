@@ -41,8 +41,22 @@ impl Reason {
         let views = views.into_iter().map(Self::View);
         views
             .chain(LoadOnly::ALL.map(Self::Unread))
-            .chain(Cause::ALL.map(Self::Amiss))
+            .chain(
+                Cause::ALL
+                    .map(Self::of)
+                    .into_iter()
+                    .filter(|reason| matches!(reason, Self::Amiss(_))),
+            )
             .chain([Self::NoSnapshot, Self::NotHeld, Self::HostError])
+    }
+
+    /// Why a request was refused.
+    pub(crate) fn of(cause: Cause) -> Self {
+        match cause {
+            Cause::NoEndpoint => Self::View(view::Reason::NoEndpoint),
+            Cause::NoSnapshot => Self::NoSnapshot,
+            amiss => Self::Amiss(amiss),
+        }
     }
 
     /// The reason as a label.

@@ -14,7 +14,7 @@ use std::rc::Rc;
 pub(crate) use holds::Came;
 pub(crate) use running::{Answer, Choice, Fate, Running, Told};
 
-use prefixway_core::admission::{Held, Refusal, Reply};
+use prefixway_core::admission::{FailureMode, Held, Refusal, Reply};
 use prefixway_core::load::orca;
 use prefixway_core::mode::Mode;
 use prefixway_core::proto::Policy;
@@ -45,9 +45,15 @@ pub(crate) enum Judged {
 
 #[derive(Debug)]
 enum State {
-    Fresh { nonce: u64 },
-    Naming { nonce: u64 },
+    Fresh {
+        nonce: u64,
+    },
+    Naming {
+        nonce: u64,
+    },
     Running(Box<Running>),
+    /// The host is done with the plugin: nothing is told to others any more.
+    Ended,
 }
 
 /// One configured plugin in one VM.
@@ -88,7 +94,7 @@ impl Plugin {
     fn policy(&self) -> Option<&Policy> {
         match &self.state {
             State::Running(running) => running.policy(),
-            State::Fresh { .. } | State::Naming { .. } => None,
+            State::Fresh { .. } | State::Naming { .. } | State::Ended => None,
         }
     }
 
@@ -188,7 +194,9 @@ impl Plugin {
                 running.settle(&self.metrics);
                 running.decide(held, body, now_ns, explain)
             }
-            State::Fresh { .. } | State::Naming { .. } => Fate::Pass(Reason::NoSnapshot),
+            State::Fresh { .. } | State::Naming { .. } | State::Ended => {
+                Fate::Pass(Reason::NoSnapshot)
+            }
         };
         match fate {
             Fate::Go(choice) => {
@@ -197,20 +205,44 @@ impl Plugin {
             }
             // Without a policy nothing is known that could be amiss with a model.
             Fate::Pass(Reason::Amiss(_)) if self.policy().is_none() => {
-                self.metrics.decided(Reason::NoSnapshot);
-                Judged::Pass(Reason::NoSnapshot)
+                self.unknown(held, Reason::NoSnapshot, mode)
             }
+            Fate::Pass(Reason::NoSnapshot) => self.unknown(held, Reason::NoSnapshot, mode),
             Fate::Pass(reason) => {
                 self.metrics.decided(reason);
                 Judged::Pass(reason)
             }
             Fate::Refuse(refusal) => {
-                let reason = Reason::Amiss(refusal.cause());
+                let reason = Reason::of(refusal.cause());
                 match self.refuse(&refusal, mode) {
                     Some(reply) => Judged::Reply(reply, reason),
                     None => Judged::Pass(reason),
                 }
             }
+        }
+    }
+
+    /// Judges a request whose body the host does not give.
+    pub(crate) fn unread(&self, held: Option<&Held>, mode: Mode) -> Judged {
+        if let Some(held) = held {
+            return self.unknown(held, Reason::HostError, mode);
+        }
+        self.metrics.decided(Reason::HostError);
+        Judged::Pass(Reason::HostError)
+    }
+
+    /// What becomes of a request that nothing is known for.
+    fn unknown(&self, held: &Held, reason: Reason, mode: Mode) -> Judged {
+        self.metrics.decided(reason);
+        let policy = self.policy();
+        let told = policy.and_then(|policy| FailureMode::from_name(&policy.failure_mode));
+        match told.unwrap_or(self.config.failure_mode) {
+            FailureMode::Closed if mode == Mode::On => {
+                let reply = held.unknown().reply();
+                self.metrics.rejected(reply.status);
+                Judged::Reply(reply, reason)
+            }
+            FailureMode::Closed | FailureMode::Open => Judged::Pass(reason),
         }
     }
 
@@ -224,9 +256,12 @@ impl Plugin {
     /// Counts a request that is to be refused, and gives the answer. `None`: it has to pass, because the filter doesn't steer, the engines
     /// are to answer, or nothing is known yet of how things are to be.
     pub(crate) fn refuse(&self, refusal: &Refusal, mode: Mode) -> Option<Reply> {
-        self.metrics.decided(Reason::Amiss(refusal.cause()));
+        self.metrics.decided(Reason::of(refusal.cause()));
         let policy = self.policy()?;
-        let may_refuse = mode == Mode::On && policy.reject_bad_requests.unwrap_or(true);
+        // Whoever is at fault: where engines are to answer bad requests, there is still none to send others to.
+        let is_wanted =
+            !refusal.cause().is_of_client() || policy.reject_bad_requests.unwrap_or(true);
+        let may_refuse = mode == Mode::On && is_wanted;
         may_refuse.then(|| {
             let reply = refusal.reply();
             self.metrics.rejected(reply.status);
@@ -241,7 +276,7 @@ impl Plugin {
                 running.settle(&self.metrics);
                 Some((running, &self.metrics))
             }
-            State::Fresh { .. } | State::Naming { .. } => None,
+            State::Fresh { .. } | State::Naming { .. } | State::Ended => None,
         }
     }
 
@@ -256,15 +291,23 @@ impl Plugin {
     pub(crate) fn endpoint(&self, address: &str, rank: Option<u32>) -> Option<EndpointKey> {
         match &self.state {
             State::Running(running) => running.endpoint(address, rank),
-            State::Fresh { .. } | State::Naming { .. } => None,
+            State::Fresh { .. } | State::Naming { .. } | State::Ended => None,
         }
     }
 
     /// Another endpoint serves the request than was chosen.
-    pub(crate) fn moved(&mut self, choice: &Choice, endpoint: EndpointKey) {
+    pub(crate) fn moved(&mut self, choice: &Choice, endpoint: EndpointKey, now_ms: u64) {
         if let Some((running, _)) = self.running() {
-            running.moved(choice, endpoint);
+            running.moved(choice, endpoint, now_ms);
         }
+    }
+
+    /// The host is done with the plugin: what it holds among the other VMs is given up at once.
+    pub(crate) fn end(&mut self, now_ms: u64) {
+        if let Some((running, metrics)) = self.running() {
+            running.end(now_ms, metrics);
+        }
+        self.state = State::Ended;
     }
 
     /// A steered request is answered, by the first choice or not.
@@ -327,6 +370,7 @@ impl Plugin {
                 running.settle(&self.metrics);
                 running.tick(now_ms, &self.metrics);
             }
+            State::Ended => {}
         }
         released
     }

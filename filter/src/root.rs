@@ -40,6 +40,12 @@ impl Context for RootFilter {
     fn on_grpc_stream_close(&mut self, token: u32, status: u32) {
         self.with(|plugin| plugin.stream_ended(token, status, host::now_ms()));
     }
+
+    /// The plugin is taken away: its configuration was replaced, or the proxy ends.
+    fn on_done(&mut self) -> bool {
+        self.with(|plugin| plugin.end(host::now_ms()));
+        true
+    }
 }
 
 impl RootContext for RootFilter {

@@ -64,6 +64,10 @@ pub const DEFAULT_SCRAPE_INTERVAL: Duration = Duration::from_millis(250);
 pub const DEFAULT_SCRAPE_IDLE_INTERVAL: Duration = Duration::from_secs(2);
 /// Default time that one scrape may take.
 pub const DEFAULT_SCRAPE_TIMEOUT: Duration = Duration::from_secs(1);
+/// Default age beyond which an engine's figures are not known any more: more than twice as long as an idle engine is left alone.
+pub const DEFAULT_SCRAPE_MAX_AGE: Duration = Duration::from_secs(5);
+/// Default time after which clients of a full pool are told to try again.
+pub const DEFAULT_RETRY_AFTER: Duration = Duration::from_secs(1);
 /// Default time after which the service is ready although some source has not connected.
 pub const DEFAULT_READY_GRACE: Duration = Duration::from_secs(10);
 
@@ -269,6 +273,12 @@ pub struct Policy {
     pub routes: Vec<RouteMode>,
     /// Most decisions that each VM of a gateway tells in full, in a second; 0: none.
     pub sampled_decisions_per_s: u32,
+    /// Sequences by which what an endpoint holds may make it busier than the least busy one.
+    pub max_imbalance: u32,
+    /// When endpoints are full; `None`: never.
+    pub admission: Option<Admission>,
+    /// What becomes of requests that nothing is known for; `None`: as gateways are configured.
+    pub failure_mode: Option<FailureMode>,
 }
 
 /// Mode of one route.
@@ -280,6 +290,41 @@ pub struct RouteMode {
     pub mode: Mode,
     /// Of mode split: share of the sessions that is steered, 0 to 100.
     pub split_percent: u32,
+}
+
+/// When an endpoint takes no more; a bound that is absent is none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Admission {
+    /// Sequences in flight.
+    pub max_in_flight: Option<u32>,
+    /// Requests that wait in the engine.
+    pub max_waiting: Option<u32>,
+    /// Prompt tokens sent and not yet prefilled.
+    pub max_queued_tokens: Option<u64>,
+    /// Share of KV cache in use by running requests.
+    pub max_kv_usage_ratio: Option<f64>,
+    /// After this long clients are told to try again; whole seconds.
+    pub retry_after: Duration,
+}
+
+/// What becomes of requests that nothing is known for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FailureMode {
+    /// They pass to the proxy's fallback.
+    Open,
+    /// They are answered with 503.
+    Closed,
+}
+
+impl FailureMode {
+    /// The mode's name on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Closed => "closed",
+        }
+    }
 }
 
 /// Whether the filter steers.
@@ -331,6 +376,8 @@ pub struct Scrape {
     pub idle_interval: Duration,
     /// Time that one scrape may take.
     pub timeout: Duration,
+    /// Older figures are not known any more.
+    pub max_age: Duration,
 }
 
 /// Values that flags and environment put over the file.

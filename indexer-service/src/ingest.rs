@@ -271,7 +271,8 @@ impl Ingest {
     }
 
     fn scraped(&mut self, sample: &Sample, now: Instant) {
-        let (is_back, lost) = self.endpoints.scraped(sample, now);
+        let totals = self.gateways.totals();
+        let (is_back, lost) = self.endpoints.scraped(sample, &totals, now);
         for source in lost {
             self.lost(source);
         }
@@ -351,6 +352,7 @@ impl Ingest {
             .map(|endpoint| Scraped {
                 endpoint: endpoint.id.0,
                 figures: endpoint.figures,
+                others: endpoint.others,
             })
             .collect();
         self.gateways.tick(&scraped, now);

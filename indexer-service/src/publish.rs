@@ -288,6 +288,7 @@ mod tests {
         let scraped = [Scraped {
             endpoint: 7,
             figures: None,
+            others: 0,
         }];
         let usage = |in_flight| proto::Usage {
             endpoints: vec![proto::EndpointUsage {

@@ -187,6 +187,7 @@ mod tests {
             interval: Duration::from_millis(250),
             idle_interval: Duration::from_secs(1),
             timeout: Duration::from_secs(1),
+            max_age: Duration::from_secs(5),
         };
         let sample = |running| Sample {
             address: ([127, 0, 0, 1], 1).into(),

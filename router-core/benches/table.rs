@@ -195,7 +195,8 @@ fn table(c: &mut Criterion) {
 fn deciding(c: &mut Criterion) {
     let endpoints = endpoints();
     let load = EndpointLoad {
-        is_known: true,
+        has_others: true,
+        engine: Some(prefixway_core::load::Figures::default()),
         ..EndpointLoad::default()
     };
     let candidates: Vec<_> = endpoints
@@ -216,6 +217,8 @@ fn deciding(c: &mut Criterion) {
         prompt_tokens: 8_000,
         fetch: prefixway_core::schedule::FetchCosts::default(),
         beta: 2.0,
+        max_imbalance: 0,
+        limits: prefixway_core::admission::Limits::default(),
     };
     let mut group = c.benchmark_group("request");
     let mut seed = 0;

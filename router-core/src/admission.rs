@@ -7,6 +7,7 @@
 //!  body ──── judge ───► Route     with its model, as far as the body can be read
 //!                 ├───► Pass      something is amiss, but too little is known to say so
 //!                 └───► Refuse    engines would refuse it too, or nobody serves its model
+//!  decision ─ place ───► Refuse    no endpoint may serve it, or all that may are full
 //! ```
 //!
 //! Refusing saves an engine's time and gives all engines' clients the same words; what is refused is never what an engine might
@@ -14,11 +15,13 @@
 //! request pass instead: shadow mode and [`reject_bad_requests`](crate::proto::Policy::reject_bad_requests) do.
 
 mod body;
+mod capacity;
 mod refusal;
 
 use std::borrow::Cow;
 
 pub use body::LoadOnly;
+pub use capacity::{DEFAULT_RETRY_AFTER_S, FailureMode, Limits};
 pub use refusal::{Cause, Fault, Refusal, Reply};
 
 use crate::proto::ModelProfile;

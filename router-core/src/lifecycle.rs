@@ -18,7 +18,7 @@
 
 mod usage;
 
-pub use usage::{TAIL_BYTES, Tail, Usage};
+pub use usage::{HEAD_BYTES, TAIL_BYTES, Tail, Usage, is_readable};
 
 /// One leg of a request: an endpoint that works on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Everything is absolute and kept by [`EndpointKey`], so nothing is lost or counted twice when a VM, the leader or the indexer
-//! restarts. Endpoints the indexer says nothing about have *unknown* load, which is not the same as none.
+//! restarts. Endpoints the indexer says nothing about, and engines whose own figures were never read or are too old, have *unknown* load,
+//! which is not the same as none.
 
 pub mod ledger;
 pub mod orca;
@@ -25,6 +26,9 @@ use crate::{
 
 /// Age in ms at which the indexer's figures no longer count: a gateway silent for so long does not either.
 pub const MAX_LOAD_AGE_MS: u64 = 3_000;
+
+/// Age in ms past which an engine's own figures are not known any more, when the policy says nothing: more than an idle engine is left alone.
+pub const DEFAULT_MAX_FIGURES_AGE_MS: u64 = 5_000;
 
 /// Work given to an endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -59,18 +63,75 @@ pub struct EndpointLoad {
     /// Work of all gateways as far as it is known.
     pub usage: Usage,
     /// Whether other gateways' work is in it.
-    pub is_known: bool,
-    /// Share of KV cache in use, scraped.
-    pub kv_usage_ratio: Option<f64>,
-    /// Waiting requests, scraped.
-    pub waiting: Option<u32>,
+    pub has_others: bool,
+    /// The engine's own figures, while they are not too old.
+    pub engine: Option<Figures>,
+    /// What the engine said with a reply after that.
+    pub reported: Option<orca::Report>,
+}
+
+impl EndpointLoad {
+    /// Whether it is known how busy the endpoint is.
+    pub fn is_known(&self) -> bool {
+        self.has_others && self.engine.is_some()
+    }
+
+    /// Sequences in flight by all accounts.
+    pub fn in_flight(&self) -> u32 {
+        let strangers = self.engine.map_or(0, |engine| engine.others);
+        self.usage.in_flight.saturating_add(strangers)
+    }
+
+    /// Requests that wait in the engine, by its newest word.
+    pub fn waiting(&self) -> Option<u32> {
+        let reported = self.reported.and_then(|report| report.waiting);
+        reported.or(self.engine.map(|engine| engine.waiting))
+    }
+
+    /// Share of KV cache in use, by the engine's newest word.
+    pub fn kv_usage_ratio(&self) -> Option<f64> {
+        let reported = self.reported.and_then(|report| report.kv_usage_ratio);
+        reported.or(self.engine.map(|engine| engine.kv_usage_ratio))
+    }
+
+    /// Requests that wait in the engine and that no gateway accounts for: nobody knows their prompts.
+    pub fn waiting_strangers(&self) -> u32 {
+        let strangers = self.engine.map_or(0, |engine| engine.others);
+        self.waiting().unwrap_or(0).min(strangers)
+    }
+}
+
+/// What an engine says of itself.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Running requests.
+    pub running: u32,
+    /// Waiting requests.
+    pub waiting: u32,
+    /// Share of KV cache in use by running requests, 0 to 1.
+    pub kv_usage_ratio: f64,
+    /// Requests, running or waiting, that no gateway accounted for when the figures were read.
+    pub others: u32,
+    /// Age in ms.
+    pub age_ms: u64,
+}
+
+impl Figures {
+    fn of(load: &proto::EndpointLoad) -> Option<Self> {
+        Some(Self {
+            running: load.running.unwrap_or(0),
+            waiting: load.waiting?,
+            kv_usage_ratio: load.kv_usage_ratio.unwrap_or(0.0),
+            others: load.others.unwrap_or(0),
+            age_ms: u64::from(load.age_ms),
+        })
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Scraped {
+struct Told {
     usage: Usage,
-    kv_usage_ratio: Option<f64>,
-    waiting: Option<u32>,
+    figures: Option<Figures>,
     received_ms: u64,
 }
 
@@ -78,12 +139,19 @@ struct Scraped {
 #[derive(Clone, Debug, Default)]
 pub struct LoadView {
     vms: HashMap<EndpointKey, Usage>,
-    gateways: HashMap<EndpointKey, Scraped>,
+    gateways: HashMap<EndpointKey, Told>,
     /// What engines said with replies, and when.
     reported: HashMap<EndpointKey, (orca::Report, u64)>,
+    /// 0 = default.
+    max_figures_age_ms: u64,
 }
 
 impl LoadView {
+    /// Sets the age past which engines' figures are not known any more; 0 = [`DEFAULT_MAX_FIGURES_AGE_MS`].
+    pub fn set_max_figures_age(&mut self, ms: u64) {
+        self.max_figures_age_ms = ms;
+    }
+
     /// Replaces what the other VMs of this proxy have in flight.
     pub fn set_vms(&mut self, usages: impl Iterator<Item = (EndpointKey, Usage)>) {
         self.vms.clear();
@@ -103,9 +171,8 @@ impl LoadView {
 
     /// Takes a shard's message that was received at `received_ms`; endpoints that are no longer in it become unknown as they age.
     pub fn set_gateways(&mut self, endpoints: &Endpoints, load: &proto::Load, received_ms: u64) {
-        self.gateways.retain(|_, scraped| {
-            scraped.received_ms.saturating_add(MAX_LOAD_AGE_MS) >= received_ms
-        });
+        self.gateways
+            .retain(|_, told| told.received_ms.saturating_add(MAX_LOAD_AGE_MS) >= received_ms);
         for of in &load.endpoints {
             let Some(info) = endpoints.by_id(crate::endpoint::EndpointId(of.endpoint)) else {
                 continue;
@@ -114,13 +181,12 @@ impl LoadView {
                 in_flight: of.in_flight,
                 queued_prefill_tokens: of.queued_prefill_tokens,
             };
-            let scraped = Scraped {
+            let told = Told {
                 usage,
-                kv_usage_ratio: of.kv_usage_ratio,
-                waiting: of.waiting,
+                figures: Figures::of(of),
                 received_ms,
             };
-            self.gateways.insert(info.key, scraped);
+            self.gateways.insert(info.key, told);
         }
     }
 
@@ -130,14 +196,21 @@ impl LoadView {
             .usage(key)
             .plus(self.vms.get(&key).copied().unwrap_or_default());
         let is_fresh = |at_ms: u64| now_ms.saturating_sub(at_ms) <= MAX_LOAD_AGE_MS;
-        let scraped = self.gateways.get(&key);
-        let scraped = scraped.filter(|scraped| is_fresh(scraped.received_ms));
-        let mut load = match scraped {
-            Some(scraped) => EndpointLoad {
-                usage: usage.plus(scraped.usage),
-                is_known: true,
-                kv_usage_ratio: scraped.kv_usage_ratio,
-                waiting: scraped.waiting,
+        let told = self.gateways.get(&key).copied();
+        let told = told.filter(|told| is_fresh(told.received_ms));
+        let since_ms = |told: Told| now_ms.saturating_sub(told.received_ms);
+        let mut load = match told {
+            Some(told) => EndpointLoad {
+                usage: usage.plus(told.usage),
+                has_others: true,
+                engine: told
+                    .figures
+                    .map(|figures| Figures {
+                        age_ms: figures.age_ms.saturating_add(since_ms(told)),
+                        ..figures
+                    })
+                    .filter(|figures| figures.age_ms <= self.max_age_ms()),
+                reported: None,
             },
             None => EndpointLoad {
                 usage,
@@ -145,14 +218,17 @@ impl LoadView {
             },
         };
         let reported = self.reported.get(&key);
-        let scraped_ms = scraped.map_or(0, |scraped| scraped.received_ms);
-        if let Some((report, at_ms)) = reported.filter(|(_, at_ms)| is_fresh(*at_ms))
-            && *at_ms >= scraped_ms
-        {
-            load.waiting = report.waiting.or(load.waiting);
-            load.kv_usage_ratio = report.kv_usage_ratio.or(load.kv_usage_ratio);
-        }
+        let told_ms = told.map_or(0, |told| told.received_ms);
+        let is_newest = |(_, at_ms): &&(_, u64)| is_fresh(*at_ms) && *at_ms >= told_ms;
+        load.reported = reported.filter(is_newest).map(|(report, _)| *report);
         load
+    }
+
+    fn max_age_ms(&self) -> u64 {
+        match self.max_figures_age_ms {
+            0 => DEFAULT_MAX_FIGURES_AGE_MS,
+            ms => ms,
+        }
     }
 }
 
@@ -180,11 +256,15 @@ mod tests {
         let mut view = LoadView::default();
         view.set_vms([(key, usage(2, 20)), (key, usage(1, 5))].into_iter());
         assert_eq!(view.of(key, &own, 0).usage, usage(4, 125));
-        assert!(!view.of(key, &own, 0).is_known);
+        assert!(!view.of(key, &own, 0).has_others);
         let load = proto::EndpointLoad {
             endpoint: 7,
             in_flight: 9,
             queued_prefill_tokens: 1,
+            running: Some(12),
+            waiting: Some(1),
+            others: Some(4),
+            age_ms: 1_500,
             ..proto::EndpointLoad::default()
         };
         let stranger = proto::EndpointLoad {
@@ -199,20 +279,17 @@ mod tests {
             1_000,
         );
         let now = 1_000 + MAX_LOAD_AGE_MS;
-        assert_eq!(
-            (
-                view.of(key, &own, now).usage,
-                view.of(key, &own, now).is_known
-            ),
-            (usage(13, 126), true)
-        );
-        assert_eq!(
-            (
-                view.of(key, &own, now + 1).usage,
-                view.of(key, &own, now + 1).is_known
-            ),
-            (usage(4, 125), false)
-        );
+        let seen = view.of(key, &own, now);
+        assert_eq!((seen.usage, seen.is_known()), (usage(13, 126), true));
+        assert_eq!((seen.in_flight(), seen.waiting_strangers()), (17, 1));
+        assert_eq!(seen.engine.unwrap().age_ms, 1_500 + MAX_LOAD_AGE_MS);
+        let silent = view.of(key, &own, now + 1);
+        assert_eq!((silent.usage, silent.is_known()), (usage(4, 125), false));
+        // Figures of 1.5 s and 3 s more are too old for this policy, the other gateways' word is not.
+        view.set_max_figures_age(4_499);
+        let stale = view.of(key, &own, now);
+        assert_eq!((stale.usage, stale.is_known()), (usage(13, 126), false));
+        assert_eq!((stale.in_flight(), stale.engine), (13, None));
         view.set_vms(core::iter::empty());
         own.finish(RequestId(1));
         assert!(view.of(key, &own, now + 1).usage.is_zero());

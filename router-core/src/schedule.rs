@@ -7,7 +7,13 @@
 //! `queued_prefill` are prompt tokens sent to the endpoint and not yet prefilled, `uncached` those of this prompt that it does not
 //! hold. `beta` = 2 makes a hit worth more than the wait it saves once, because the copy made by a miss displaces others; mean TTFT
 //! is then within 10 % of a clairvoyant greedy choice (simulation on public traces). Costs are compared in whole milliseconds; equal ones by
-//! requests in flight, then at random by the seed. Unknown load counts as the mean of the known ones when that is more.
+//! requests in flight, then at random by the seed. Unknown load counts as the mean of the known ones when that is more. Requests that wait in
+//! an engine and that no gateway accounts for count as prompts like this one.
+//!
+//! **A hot prefix spills.** What an endpoint holds never makes it much busier than the others: from `max_imbalance` sequences more than the
+//! least busy one on, and half as many again, its cost is reckoned as if it held nothing.
+//!
+//! **A full endpoint** ([`Limits`]) is chosen only when all are full, and then the decision says so.
 //!
 //! `fetch` is the time in which the engine brings what it holds in slower tiers to its accelerator. It brings all of it, so it is the
 //! endpoint's cost even where computing would be faster; then another endpoint may win.
@@ -20,6 +26,7 @@ mod fetch;
 pub use fetch::{DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN, FetchCosts};
 
 use crate::{
+    admission::Limits,
     load::EndpointLoad,
     snapshot::{Credit, EndpointInfo, EndpointKey, Role},
 };
@@ -29,6 +36,9 @@ pub const DEFAULT_BETA: f64 = 2.0;
 
 /// Prefill rate when no candidate's is known.
 pub const DEFAULT_PREFILL_TOKENS_PER_S: f64 = 8_000.0;
+
+/// `max_imbalance` when the policy has none.
+pub const DEFAULT_MAX_IMBALANCE: u32 = 24;
 
 /// One of so many decisions counts all credit of distrusted endpoints: only replies to claims can show that the index is right again.
 pub const TRIALS: u64 = 32;
@@ -63,6 +73,10 @@ pub struct Need<'a> {
     pub beta: f64,
     /// What slower tiers cost.
     pub fetch: FetchCosts,
+    /// Sequences by which what it holds may make an endpoint busier than the least busy one; 0 = default.
+    pub max_imbalance: u32,
+    /// When an endpoint is full.
+    pub limits: Limits,
 }
 
 /// An endpoint with what is known of it for one request.
@@ -101,6 +115,10 @@ pub struct Explanation {
     pub in_flight: u32,
     /// Whether its load is known.
     pub load_is_known: bool,
+    /// Whether it is so much busier than others that what it holds does not count in its cost.
+    pub is_overfull: bool,
+    /// Whether it is full.
+    pub is_full: bool,
     /// Prefill rate reckoned with.
     pub prefill_tokens_per_s: f64,
     /// Time to bring what slower tiers hold to the accelerator, in milliseconds.
@@ -127,23 +145,79 @@ pub fn is_eligible(endpoint: &EndpointInfo, need: &Need<'_>) -> bool {
         }
 }
 
-/// Orders the eligible candidates, best first. The result depends on nothing but the arguments, and not on their order.
+/// A candidate's load as it is reckoned with.
+#[derive(Clone, Copy, Debug)]
+struct Reckoned {
+    queued_tokens: f64,
+    in_flight: f64,
+}
+
+impl Reckoned {
+    fn of(load: &EndpointLoad, need: &Need<'_>) -> Self {
+        let strangers = f64::from(load.waiting_strangers()) * f64::from(need.prompt_tokens);
+        Self {
+            queued_tokens: load.usage.queued_prefill_tokens as f64 + strangers,
+            in_flight: f64::from(load.in_flight()),
+        }
+    }
+
+    /// What is not known is at least what is usual.
+    fn or_usual(self, usual: Self) -> Self {
+        Self {
+            queued_tokens: self.queued_tokens.max(usual.queued_tokens),
+            in_flight: self.in_flight.max(usual.in_flight),
+        }
+    }
+
+    /// Whether one more would make it too much busier than the least busy one.
+    fn is_overfull(self, least: f64, need: &Need<'_>) -> bool {
+        let max_imbalance = match need.max_imbalance {
+            0 => DEFAULT_MAX_IMBALANCE,
+            sequences => sequences,
+        };
+        let then = self.in_flight + 1.0;
+        then >= least + f64::from(max_imbalance) && then >= 1.5 * least
+    }
+}
+
+/// Orders the eligible candidates, best first; full ones only where all are. The result depends on nothing but the arguments, and not on
+/// their order.
 pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Explanation> {
-    let eligible = || {
-        candidates
+    let mut eligible: Vec<&Candidate<'_>> = candidates
+        .iter()
+        .filter(|candidate| is_eligible(candidate.endpoint, need))
+        .collect();
+    let mean_rate = mean(
+        eligible
             .iter()
-            .filter(|candidate| is_eligible(candidate.endpoint, need))
-    };
-    let mean_rate =
-        mean(eligible().filter_map(|candidate| candidate.endpoint.prefill_tokens_per_s));
+            .filter_map(|candidate| candidate.endpoint.prefill_tokens_per_s),
+    );
     let known = || {
-        eligible()
-            .map(|candidate| candidate.load)
-            .filter(|load| load.is_known)
+        let loads = eligible.iter().map(|candidate| &candidate.load);
+        loads
+            .filter(|load| load.is_known())
+            .map(|load| Reckoned::of(load, need))
     };
-    let mean_queued =
-        mean(known().map(|load| load.usage.queued_prefill_tokens as f64)).unwrap_or(0.0);
-    let mean_in_flight = mean(known().map(|load| f64::from(load.usage.in_flight))).unwrap_or(0.0);
+    let usual = Reckoned {
+        queued_tokens: mean(known().map(|load| load.queued_tokens)).unwrap_or(0.0),
+        in_flight: mean(known().map(|load| load.in_flight)).unwrap_or(0.0),
+    };
+    let is_full = |candidate: &Candidate<'_>| need.limits.is_full(&candidate.load);
+    if !eligible.iter().all(|candidate| is_full(candidate)) {
+        eligible.retain(|candidate| !is_full(candidate));
+    }
+    let reckon = |candidate: &Candidate<'_>| {
+        let load = Reckoned::of(&candidate.load, need);
+        if candidate.load.is_known() {
+            load
+        } else {
+            load.or_usual(usual)
+        }
+    };
+    let least = eligible
+        .iter()
+        .map(|candidate| reckon(candidate).in_flight)
+        .fold(f64::INFINITY, f64::min);
     let beta = if need.beta.is_finite() && need.beta > 0.0 {
         need.beta
     } else {
@@ -152,22 +226,16 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
 
     let is_trial = scatter(EndpointKey(0), seed).is_multiple_of(TRIALS);
 
-    let mut ranking: Vec<Explanation> = eligible()
+    let mut ranking: Vec<Explanation> = eligible
+        .into_iter()
         .map(|candidate| {
             let rate = candidate
                 .endpoint
                 .prefill_tokens_per_s
                 .or(mean_rate)
                 .unwrap_or(DEFAULT_PREFILL_TOKENS_PER_S);
-            let load = candidate.load;
-            let (mut queued, mut in_flight) = (
-                load.usage.queued_prefill_tokens as f64,
-                f64::from(load.usage.in_flight),
-            );
-            if !load.is_known {
-                queued = queued.max(mean_queued);
-                in_flight = in_flight.max(mean_in_flight);
-            }
+            let load = reckon(candidate);
+            let is_overfull = load.is_overfull(least, need);
             let credit = if is_trial {
                 candidate.credit
             } else {
@@ -175,8 +243,8 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
             };
             let uncached_tokens = need.prompt_tokens.saturating_sub(credit.tokens());
             let fetch_ms = need.fetch.ms(credit, need.prompt_tokens);
-            let work_ms = |weight: f64| {
-                1_000.0 * (queued + weight * f64::from(uncached_tokens)) / rate + fetch_ms
+            let work_ms = |weight: f64, uncached: u32, fetch_ms: f64| {
+                1_000.0 * (load.queued_tokens + weight * f64::from(uncached)) / rate + fetch_ms
             };
             Explanation {
                 key: candidate.endpoint.key,
@@ -186,13 +254,19 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
                 credit,
                 indexed_tokens: candidate.credit.indexed(),
                 uncached_tokens,
-                queued_prefill_tokens: whole(queued),
-                in_flight: u32::try_from(whole(in_flight)).unwrap_or(u32::MAX),
-                load_is_known: load.is_known,
+                queued_prefill_tokens: whole(load.queued_tokens),
+                in_flight: u32::try_from(whole(load.in_flight)).unwrap_or(u32::MAX),
+                load_is_known: candidate.load.is_known(),
+                is_overfull,
+                is_full: is_full(candidate),
                 prefill_tokens_per_s: rate,
                 fetch_ms,
-                cost_ms: work_ms(beta),
-                ttft_ms: work_ms(1.0),
+                cost_ms: if is_overfull {
+                    work_ms(beta, need.prompt_tokens, 0.0)
+                } else {
+                    work_ms(beta, uncached_tokens, fetch_ms)
+                },
+                ttft_ms: work_ms(1.0, uncached_tokens, fetch_ms),
             }
         })
         .collect();

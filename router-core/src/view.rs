@@ -24,7 +24,7 @@ use crate::{
     shared::{
         Action, Keys, Member, MemberConfig, SharedData, SharedError, VmRegistry, record::Body,
     },
-    snapshot::{EndpointKey, PromptHashes, ReplicaError},
+    snapshot::{EndpointKey, PromptHashes, ReplicaError, Rung},
 };
 
 /// Settings of a view.
@@ -62,6 +62,10 @@ pub struct Ending {
     pub cached_tokens: Option<u32>,
     /// Tokens of the prompt, by the reply's usage.
     pub prompt_tokens: Option<u32>,
+    /// Tokens generated, by the reply's usage.
+    pub completion_tokens: Option<u32>,
+    /// HTTP status of the reply; `None` when there was none.
+    pub status: Option<u16>,
     /// Tokens that the index credited the endpoint that served with ([`Decision::indexed_tokens_of`]); `None`: not known.
     pub indexed_cached_tokens: Option<u32>,
     /// The request was not sent where the decision said.
@@ -80,6 +84,8 @@ struct Sent {
     started_ms: u64,
     first_byte_ms: Option<u64>,
     predicted_cached_tokens: u32,
+    /// Whether others were told what prompt it is.
+    is_told: bool,
 }
 
 /// A VM's view of all shards, with its own requests.
@@ -191,12 +197,15 @@ impl RoutingView {
         match self.registry.tick(now_ms, shared) {
             Ok(received) => {
                 for (vm, message) in received {
-                    self.receive(vm, &message, now_ms);
+                    self.receive(vm, &message);
                 }
             }
             Err(error) => ticked.error = ticked.error.or(Some(error)),
         }
         self.load.set_vms(self.registry.usages(now_ms));
+        let policy = self.policies().next();
+        let max_load_age_ms = policy.map_or(0, |policy| policy.max_load_age_ms);
+        self.load.set_max_figures_age(u64::from(max_load_age_ms));
         self.speculation.expire(now_ms);
         self.report_usage(now_ms);
         if let Err(error) = self.registry.write(&self.ledger, now_ms, shared) {
@@ -261,28 +270,15 @@ impl RoutingView {
                 started_ms: now_ms,
                 first_byte_ms: None,
                 predicted_cached_tokens,
+                is_told: !told(prompts).is_empty(),
             },
         );
-        // Of a batch one prompt is told: the message has room for one, and the others are known once events confirm them.
-        let told = prompts.iter().find(|prompt| !prompt.rungs.is_empty());
-        let rungs = told.map_or(&[][..], |prompt| &prompt.rungs);
-        let routed = proto::Routed {
-            request: origin.request.0,
-            endpoint: 0,
-            rungs: rungs
-                .iter()
-                .flat_map(|rung| rung.hash.to_le_bytes())
-                .collect::<Vec<u8>>()
-                .into(),
-            prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
-            predicted_cached_tokens,
-            estimated_prompt_tokens: decision.prompt_tokens,
-            token_ids: PromptHashes::space(rungs) == Space::Token,
-        };
+        let rungs = told(prompts);
+        let routed = routed(origin, decision, prompts, predicted_cached_tokens);
         let message = self
             .registry
             .send(shard, choice.key, Body::Routed(routed), now_ms);
-        self.speculate(origin, rungs, &message, now_ms);
+        self.speculate(origin, rungs, &message);
         self.forward(&message);
         self.registry.write(&self.ledger, now_ms, shared)
     }
@@ -313,13 +309,51 @@ impl RoutingView {
             .fold(0, |sum, (_, usage)| sum.saturating_add(usage.in_flight))
     }
 
-    /// Another endpoint than the first choice served the request.
-    pub fn served_by(&mut self, request: RequestId, endpoint: EndpointKey) {
-        self.ledger.served_by(request, endpoint);
-        if let Some(sent) = self.sent.get(&request) {
-            self.speculation.cancel(sent.origin);
-        }
+    /// Another endpoint than the first choice of the decision serves the request: all that counted on that one counts on this one now, in every
+    /// VM and at the indexer. `prompts` as for [`Self::commit`].
+    pub fn served_by(
+        &mut self,
+        request: RequestId,
+        endpoint: EndpointKey,
+        decision: &Decision,
+        prompts: &[PromptHashes],
+        now_ms: u64,
+    ) {
+        let mut ranking = decision.ranking.iter();
+        let known = ranking.find(|candidate| candidate.key == endpoint);
+        let predicted = known.map_or(0, |candidate| candidate.credit.tokens());
+        let uncached = decision.prompt_tokens.saturating_sub(predicted);
+        self.ledger.served_by(request, endpoint, uncached);
         self.registry.touch();
+        let Some(sent) = self.sent.get_mut(&request) else {
+            return;
+        };
+        sent.predicted_cached_tokens = predicted;
+        let (origin, shard) = (sent.origin, sent.shard);
+        self.speculation.move_to(origin, endpoint);
+        let prompts = if sent.is_told { prompts } else { &[] };
+        let moved = routed(origin, decision, prompts, predicted);
+        let message = self
+            .registry
+            .send(shard, endpoint, Body::Moved(moved), now_ms);
+        self.forward(&message);
+    }
+
+    /// Gives up what this VM holds among the others, since it ends: the lead of shards, its streams and its load. Gives what the host has to
+    /// do, as a tick does.
+    pub fn resign(&mut self, now_ms: u64, shared: &impl SharedData) -> Ticked {
+        let mut ticked = Ticked::default();
+        for (shard, member) in self.members.iter_mut().enumerate() {
+            let (actions, error) = member.resign(now_ms, shared);
+            ticked
+                .actions
+                .extend(actions.into_iter().map(|action| (shard, action)));
+            ticked.error = ticked.error.or(error);
+        }
+        if let Err(error) = self.registry.leave(shared) {
+            ticked.error = ticked.error.or(Some(error));
+        }
+        ticked
     }
 
     /// The request is over, however it ended; gives `false` when it was not counted (any more).
@@ -354,6 +388,8 @@ impl RoutingView {
             cached_tokens: ending.cached_tokens,
             prompt_tokens: ending.prompt_tokens,
             failed: ending.is_failed,
+            status: ending.status.map_or(0, u32::from),
+            completion_tokens: ending.completion_tokens,
             indexed_cached_tokens: ending.indexed_cached_tokens,
             unsteered: ending.is_unsteered,
             counts_cached: ending.counts_cached,
@@ -399,6 +435,33 @@ impl RoutingView {
             vm,
             request: RequestId(number),
         }
+    }
+}
+
+/// Of a batch one prompt is told: the message has room for one, and the others are known once events confirm them.
+fn told(prompts: &[PromptHashes]) -> &[Rung] {
+    let told = prompts.iter().find(|prompt| !prompt.rungs.is_empty());
+    told.map_or(&[][..], |prompt| &prompt.rungs)
+}
+
+/// What is said of a decision; the endpoint is named where it is sent.
+fn routed(
+    origin: Origin,
+    decision: &Decision,
+    prompts: &[PromptHashes],
+    predicted_cached_tokens: u32,
+) -> proto::Routed {
+    let rungs = told(prompts);
+    let hashes = rungs.iter().flat_map(|rung| rung.hash.to_le_bytes());
+    proto::Routed {
+        request: origin.request.0,
+        endpoint: 0,
+        rungs: hashes.collect::<Vec<u8>>().into(),
+        prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
+        predicted_cached_tokens,
+        estimated_prompt_tokens: decision.prompt_tokens,
+        token_ids: PromptHashes::space(rungs) == Space::Token,
+        age_ms: 0,
     }
 }
 

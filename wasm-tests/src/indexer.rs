@@ -37,6 +37,8 @@ pub struct Heard {
     pub subscriptions: Vec<Subscribe>,
     /// Decisions, oldest first.
     pub routed: Vec<Routed>,
+    /// Decisions whose requests went elsewhere, oldest first.
+    pub moved: Vec<Routed>,
     /// Outcomes, oldest first.
     pub outcomes: Vec<Outcome>,
     /// Decisions told in full, oldest first.
@@ -53,6 +55,8 @@ pub struct Indexer {
     pub policy: Policy,
     /// Endpoints that subscribers get; [`Self::announce`] sends them again.
     pub endpoints: Endpoints,
+    /// Load of endpoints by id; an endpoint that is not in it has none, and its engine says so.
+    pub loads: HashMap<u32, EndpointLoad>,
     profile: PromptProfile,
     seed: Seed,
     /// Version that each stream has, by VM and token.
@@ -86,6 +90,23 @@ fn endpoint(id: u32, address: &str) -> Endpoint {
         model: MODEL.to_owned(),
         ..Endpoint::default()
     }
+}
+
+/// Load of an endpoint with nothing to do.
+pub fn idle(endpoint: u32) -> EndpointLoad {
+    EndpointLoad {
+        endpoint,
+        kv_usage_ratio: Some(0.0),
+        running: Some(0),
+        waiting: Some(0),
+        others: Some(0),
+        ..EndpointLoad::default()
+    }
+}
+
+/// An endpoint as the scripted index has it; its holder is called like itself.
+pub fn endpoint_at(id: u32, address: &str) -> Endpoint {
+    endpoint(id, address)
 }
 
 impl Indexer {
@@ -153,6 +174,7 @@ impl Indexer {
                     .map(|(id, address)| endpoint(id, address))
                     .collect(),
             },
+            loads: HashMap::new(),
             profile,
             seed,
             streams: HashMap::new(),
@@ -287,6 +309,7 @@ impl Indexer {
             }
             up::Kind::Usage(usage) => self.heard.usage = usage,
             up::Kind::Routed(routed) => self.heard.routed.push(routed),
+            up::Kind::Moved(moved) => self.heard.moved.push(moved),
             up::Kind::Outcome(outcome) => self.heard.outcomes.push(outcome),
             up::Kind::Sampled(sampled) => self.heard.sampled.push(*sampled),
         }
@@ -303,9 +326,9 @@ impl Indexer {
             send(host, at, &message(down::Kind::Delta(delta)));
         }
         *have = self.publisher.version();
-        let load = |endpoint: &Endpoint| EndpointLoad {
-            endpoint: endpoint.id,
-            ..EndpointLoad::default()
+        let load = |endpoint: &Endpoint| {
+            let told = self.loads.get(&endpoint.id).copied();
+            told.unwrap_or_else(|| idle(endpoint.id))
         };
         let load = Load {
             endpoints: self.endpoints.endpoints.iter().map(load).collect(),

@@ -69,6 +69,14 @@ pub fn built_module() -> Result<Module> {
         .map_err(|error| format_err!("{error}"))
 }
 
+/// A module from its binary form.
+///
+/// # Errors
+/// When the bytes are no valid module.
+pub fn module_from_bytes(bytes: &[u8]) -> Result<Module> {
+    Module::new(engine()?, bytes)
+}
+
 /// A module from its text form, for tests of the host itself.
 ///
 /// # Errors

@@ -371,9 +371,10 @@ impl<'a> ResponseBuilder<'a> {
             exchange.response_body = Some(chunk);
         }
         let arguments = (id, size, u32::from(last));
-        vm.call::<_, u32>("proxy_on_response_body", id, arguments);
-        vm.store
-            .data_mut()
+        let action = vm.call::<_, u32>("proxy_on_response_body", id, arguments);
+        let state = vm.store.data_mut();
+        state.held_back += usize::from(action.is_some_and(|action| action != CONTINUE));
+        state
             .exchanges
             .get_mut(&id)
             .and_then(|e| e.response_body.take())

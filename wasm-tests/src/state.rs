@@ -43,6 +43,7 @@ pub(crate) struct VmState {
     pub(crate) callout_headers: Headers,
     pub(crate) callout_body: Option<Vec<u8>>,
     pub(crate) queues: HashMap<String, u32>,
+    pub(crate) held_back: usize,
 }
 
 impl VmState {
@@ -69,6 +70,7 @@ impl VmState {
             callout_headers: Headers::default(),
             callout_body: None,
             queues: HashMap::new(),
+            held_back: 0,
         }
     }
 

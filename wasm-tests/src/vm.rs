@@ -120,6 +120,24 @@ impl Vm {
         self.trap.as_deref()
     }
 
+    /// Ends the plugin as the host does when its configuration is replaced or the proxy stops: done, delete. The VM serves no more.
+    pub fn finish(&mut self) {
+        self.call::<u32, u32>("proxy_on_done", ROOT, ROOT);
+        self.call::<u32, ()>("proxy_on_delete", ROOT, ROOT);
+        self.store.data_mut().tick_ms = 0;
+    }
+
+    /// Tells the filter that an exchange is over, and does not forget it: a second telling may follow.
+    pub fn report_end(&mut self, id: StreamId) {
+        self.call::<u32, ()>("proxy_on_log", id.0, id.0);
+        self.call::<u32, u32>("proxy_on_done", id.0, id.0);
+    }
+
+    /// Pieces of answers that the filter held back so far.
+    pub fn held_back(&self) -> usize {
+        self.store.data().held_back
+    }
+
     /// Ends the VM as a trap does: nothing runs in it any more and no ending is reported.
     pub fn kill(&mut self) {
         self.trap = Some("killed by the test".to_owned());

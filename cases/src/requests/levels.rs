@@ -1,7 +1,7 @@
 //! Where cases run: the logic alone, the built filter in a host emulator, and real Envoy.
 
 #[cfg(feature = "envoy")]
-mod envoy;
+pub(crate) mod envoy;
 mod native;
 #[cfg(feature = "wasm")]
 mod wasm;

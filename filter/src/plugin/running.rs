@@ -14,7 +14,7 @@ use prefixway_core::mode::{Arm, Mode};
 use prefixway_core::prompters::Prompters;
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::Member;
-use prefixway_core::snapshot::EndpointKey;
+use prefixway_core::snapshot::{EndpointKey, PromptHashes};
 use prefixway_core::view::{Ending, RoutingView, ViewConfig};
 
 use crate::metrics::Metrics;
@@ -36,10 +36,20 @@ const MIN_OBEYED: u32 = 24;
 pub(crate) struct Answer<'a> {
     /// From the lifecycle.
     pub(crate) finish: Finish<EndpointKey>,
-    /// From the answer's end.
+    /// What it says of its tokens.
     pub(crate) usage: Option<Usage>,
+    /// Its HTTP status; `None` when none came.
+    pub(crate) status: Option<u16>,
     /// How the request was handled.
     pub(crate) told: &'a Told,
+}
+
+impl Answer<'_> {
+    /// Whether the request was at fault: that is no failure of the endpoint.
+    fn is_clients_fault(&self) -> bool {
+        self.status
+            .is_some_and(|status| (400..500).contains(&status))
+    }
 }
 
 /// How a request was handled.
@@ -67,6 +77,17 @@ struct Departure {
     choice: Rc<Choice>,
     is_steered: bool,
     at_ms: u64,
+}
+
+impl Departure {
+    /// Prompts to tell others of: those of a request that is not steered go nobody knows where.
+    fn prompts(&self) -> &[PromptHashes] {
+        if self.is_steered {
+            &self.choice.chosen.prompts
+        } else {
+            &[]
+        }
+    }
 }
 
 /// State of a plugin at work.
@@ -148,11 +169,7 @@ impl Running {
     pub(crate) fn settle(&mut self, metrics: &Metrics) {
         for departure in core::mem::take(&mut self.departures) {
             let Departure { choice, at_ms, .. } = &departure;
-            let prompts = if departure.is_steered {
-                choice.chosen.prompts.as_slice()
-            } else {
-                &[]
-            };
+            let prompts = departure.prompts();
             let (decision, data) = (&choice.chosen.decision, &self.data);
             let committed = self
                 .view
@@ -178,8 +195,25 @@ impl Running {
     }
 
     /// Another endpoint serves the request than was chosen.
-    pub(crate) fn moved(&mut self, choice: &Choice, endpoint: EndpointKey) {
-        self.view.served_by(choice.request, endpoint);
+    pub(crate) fn moved(&mut self, choice: &Choice, endpoint: EndpointKey, now_ms: u64) {
+        let chosen = &choice.chosen;
+        let (decision, prompts) = (&chosen.decision, &chosen.prompts);
+        self.view
+            .served_by(choice.request, endpoint, decision, prompts, now_ms);
+    }
+
+    /// Gives up what this VM holds among the others.
+    pub(crate) fn end(&mut self, now_ms: u64, metrics: &Metrics) {
+        let ticked = self.view.resign(now_ms, &self.data);
+        if ticked.error.is_some() {
+            metrics.host_errors.count();
+        }
+        for (shard, action) in &ticked.actions {
+            let _ = self.streams.act(*shard, action, now_ms);
+        }
+        if self.is_ready {
+            metrics.ready_vms.adjust(-1);
+        }
     }
 
     /// A steered request is answered, by the first choice or not. When many are not, something between here and the endpoints picks by
@@ -230,6 +264,8 @@ impl Running {
             is_failed: finish.failed,
             cached_tokens: reported.cached_tokens,
             prompt_tokens: reported.prompt_tokens,
+            completion_tokens: reported.completion_tokens,
+            status: answer.status,
             indexed_cached_tokens: indexed.filter(|_| !told.is_stranger),
             is_unsteered: !told.is_steered,
             counts_cached: choice.counts_cached,
@@ -238,7 +274,8 @@ impl Running {
         let sample = self.sample(choice, told, now_ms);
         self.view
             .finish_sampled(choice.request, ending, sample, now_ms);
-        if finish.failed {
+        let is_failed = finish.failed && !answer.is_clients_fault();
+        if is_failed {
             metrics.failed.count();
         }
         let ttft_ms = finish.ttft_ms.filter(|_| choice.is_streamed);
@@ -247,7 +284,7 @@ impl Running {
         }
         if let Some(arm) = told.arm.map(|arm| metrics.of_arm(arm)) {
             arm.requests.count();
-            if finish.failed {
+            if is_failed {
                 arm.failed.count();
             }
             if let Some(ms) = ttft_ms {

@@ -1,5 +1,6 @@
 //! Turns the file's shape into checked settings; all rules are here.
 
+mod admission;
 mod endpoints;
 mod models;
 mod shards;
@@ -11,7 +12,9 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use prefixway_core::schedule::{DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN};
+use prefixway_core::schedule::{
+    DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN, DEFAULT_MAX_IMBALANCE,
+};
 
 use super::duration::{RawDuration, show};
 use super::error::{ConfigError, Problem};
@@ -21,9 +24,9 @@ use super::{
     Config, DEFAULT_APPROXIMATE_TOKENS, DEFAULT_BETA, DEFAULT_GRPC, DEFAULT_HTTP,
     DEFAULT_INDEX_BYTES, DEFAULT_MAX_AGE, DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_PROMPT_BYTES,
     DEFAULT_READY_GRACE, DEFAULT_SAMPLED_DECISIONS_PER_S, DEFAULT_SCRAPE_IDLE_INTERVAL,
-    DEFAULT_SCRAPE_INTERVAL, DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD, DEFAULT_SPECULATIVE_TTL,
-    DEFAULT_SPLIT_PERCENT, DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits, Listen, Policy, RouteMode,
-    Scrape,
+    DEFAULT_SCRAPE_INTERVAL, DEFAULT_SCRAPE_MAX_AGE, DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD,
+    DEFAULT_SPECULATIVE_TTL, DEFAULT_SPLIT_PERCENT, DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits,
+    Listen, Policy, RouteMode, Scrape,
 };
 
 /// Most routes with a mode of their own: they are looked through for each request.
@@ -268,6 +271,16 @@ impl Checker {
                     .unwrap_or(DEFAULT_SAMPLED_DECISIONS_PER_S),
                 0..=MAX_SAMPLED_DECISIONS_PER_S,
             ),
+            max_imbalance: self.number(
+                "policy.max_imbalance",
+                raw.max_imbalance.unwrap_or(DEFAULT_MAX_IMBALANCE),
+                1..=1_000_000,
+            ),
+            admission: raw
+                .admission
+                .as_ref()
+                .map(|admission| self.admission(admission)),
+            failure_mode: raw.failure_mode,
         }
     }
 
@@ -327,9 +340,18 @@ impl Checker {
         );
         let idle = raw.idle_interval.as_ref();
         let default = DEFAULT_SCRAPE_IDLE_INTERVAL.max(interval);
+        let idle_interval = self.duration("scrape.idle_interval", idle, default, interval..=S(60));
+        // An idle engine that is left alone must not seem unknown.
+        let default = DEFAULT_SCRAPE_MAX_AGE.max(idle_interval * 2);
         Scrape {
             interval,
-            idle_interval: self.duration("scrape.idle_interval", idle, default, interval..=S(60)),
+            idle_interval,
+            max_age: self.duration(
+                "scrape.max_age",
+                raw.max_age.as_ref(),
+                default,
+                idle_interval..=S(600),
+            ),
             timeout: self.duration(
                 "scrape.timeout",
                 raw.timeout.as_ref(),

@@ -152,6 +152,17 @@ fn write_limits(out: &mut String, config: &Config) -> std::fmt::Result {
             "Bad requests are left to the engines; bodies over {bytes} bytes pass unread."
         )?;
     }
+    match &policy.admission {
+        Some(admission) => writeln!(
+            out,
+            "Requests are answered with 429, try again after {}, while every endpoint is full.",
+            show(admission.retry_after)
+        )?,
+        None => writeln!(
+            out,
+            "No endpoint is ever full: engines queue by themselves."
+        )?,
+    }
     writeln!(
         out,
         "The index holds at most {} bytes and publishes every {}; engines are scraped every {} to {}.",

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use super::duration::RawDuration;
 use super::error::ConfigError;
 use super::seed::RawSeed;
-use super::{Mode, Overrides, Role, Switch};
+use super::{FailureMode, Mode, Overrides, Role, Switch};
 
 /// A whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -112,6 +112,9 @@ pub(super) struct RawPolicy {
     pub(super) session_header: Option<String>,
     pub(super) routes: Vec<RawRoute>,
     pub(super) sampled_decisions_per_s: Option<u32>,
+    pub(super) max_imbalance: Option<u32>,
+    pub(super) admission: Option<RawAdmission>,
+    pub(super) failure_mode: Option<FailureMode>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -120,6 +123,16 @@ pub(super) struct RawRoute {
     pub(super) route: String,
     pub(super) mode: Mode,
     pub(super) split_percent: Option<u32>,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawAdmission {
+    pub(super) max_in_flight: Option<u32>,
+    pub(super) max_waiting: Option<u32>,
+    pub(super) max_queued_tokens: Option<u64>,
+    pub(super) max_kv_usage_ratio: Option<f64>,
+    pub(super) retry_after: Option<RawDuration>,
 }
 
 #[derive(Debug, Default, Deserialize)]
@@ -150,6 +163,7 @@ pub(super) struct RawScrape {
     pub(super) interval: Option<RawDuration>,
     pub(super) idle_interval: Option<RawDuration>,
     pub(super) timeout: Option<RawDuration>,
+    pub(super) max_age: Option<RawDuration>,
 }
 
 impl Raw {

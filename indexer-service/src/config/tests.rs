@@ -319,6 +319,39 @@ fn an_address_belongs_to_one_endpoint_unless_ranks_tell_them_apart() {
 }
 
 #[test]
+fn admission_needs_a_bound_and_figures_outlive_an_idle_engines_rest() {
+    let with = |text: &str| parse(&format!("{text}{GOOD}"));
+    let text = with("policy: {admission: {retry_after: 2s}}")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("policy.admission") && text.contains("max_waiting"),
+        "{text}"
+    );
+    let text = with("policy: {admission: {max_kv_usage_ratio: 2}}")
+        .unwrap_err()
+        .to_string();
+    assert!(
+        text.contains("policy.admission.max_kv_usage_ratio"),
+        "{text}"
+    );
+    let config =
+        with("policy: {admission: {max_waiting: 4, retry_after: 2s}, failure_mode: closed}")
+            .unwrap();
+    let admission = config.policy.admission.unwrap();
+    assert_eq!(
+        (admission.max_waiting, admission.max_in_flight),
+        (Some(4), None)
+    );
+    assert_eq!(admission.retry_after, Duration::from_secs(2));
+    assert_eq!(config.policy.failure_mode, Some(FailureMode::Closed));
+    let config = with("scrape: {idle_interval: 20s}").unwrap();
+    assert_eq!(config.scrape.max_age, Duration::from_secs(40));
+    let text = with("scrape: {max_age: 1s}").unwrap_err().to_string();
+    assert!(text.contains("scrape.max_age"), "{text}");
+}
+
+#[test]
 fn unknown_keys_and_wrong_types_name_their_place() {
     let unknown = error(&with("model: tiny\n", "model: tiny\n    modle: x\n"));
     assert!(
@@ -375,6 +408,7 @@ fn the_documentation_lists_exactly_the_keys_that_are_read() {
         ("## `endpoints[]`", "endpoints: [{zzz: 1}]"),
         ("## `endpoints[].events`", "endpoints: [{events: {zzz: 1}}]"),
         ("## `policy`", "policy: {zzz: 1}"),
+        ("## `policy.admission`", "policy: {admission: {zzz: 1}}"),
         ("## `index`", "index: {zzz: 1}"),
         ("## `scrape`", "scrape: {zzz: 1}"),
     ] {

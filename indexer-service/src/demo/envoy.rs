@@ -179,6 +179,20 @@ impl Envoy {
         text: &str,
         concurrency: u32,
     ) -> Result<Self, EnvoyError> {
+        Self::start_with_arguments(binary, folder, text, concurrency, &[]).await
+    }
+
+    /// The same with further arguments.
+    ///
+    /// # Errors
+    /// As [`Self::start`].
+    pub async fn start_with_arguments(
+        binary: &Path,
+        folder: &Path,
+        text: &str,
+        concurrency: u32,
+        arguments: &[&str],
+    ) -> Result<Self, EnvoyError> {
         let file = folder.join("envoy.yaml");
         std::fs::write(&file, text).map_err(|source| EnvoyError::Write {
             path: file.clone(),
@@ -196,7 +210,8 @@ impl Envoy {
             .arg(&admin_file)
             .args(["--concurrency", &concurrency.to_string()])
             .args(["--disable-hot-restart", "--log-level", "warning"])
-            .args(["--component-log-level", "wasm:info"]);
+            .args(["--component-log-level", "wasm:info"])
+            .args(arguments);
         let mut process = Process::start("envoy", command, &folder.join("envoy.log"))?;
 
         let admin: SocketAddr = process
@@ -271,6 +286,11 @@ impl Envoy {
     /// The end of its log.
     pub fn log_tail(&self) -> String {
         self.process.log_tail()
+    }
+
+    /// Number of its process; `None` when it has ended.
+    pub fn pid(&self) -> Option<u32> {
+        self.process.id()
     }
 
     /// Stops it and waits for its end.

@@ -14,6 +14,7 @@ use super::knowledge::{Cache, Knowledge};
 use crate::calibration::EngineReport;
 use crate::config::Config;
 use crate::metrics::EndpointLabel;
+use crate::publish::Totals;
 use crate::scrape::Sample;
 use crate::scrape::parse::Figures;
 
@@ -29,6 +30,8 @@ pub(super) struct Endpoint {
     pub(super) block_size: u32,
     /// Newest figures and when they were read.
     pub(super) figures: Option<(Figures, Instant)>,
+    /// Requests in them that no gateway accounted for then: clients that pass by the gateways, or gateways that are silent.
+    pub(super) others: u32,
     /// Live incarnation, by tier.
     pub(super) holders: [HolderId; 3],
     /// `None` without an event source.
@@ -77,6 +80,7 @@ impl Endpoints {
                 is_healthy: true,
                 block_size: 0,
                 figures: None,
+                others: 0,
                 holders,
                 feed: settings
                     .events
@@ -124,7 +128,13 @@ impl Endpoints {
     }
 
     /// Takes a look at an engine; whether it answers again after it did not, and the sources of ranks that have lost what they held.
-    pub(super) fn scraped(&mut self, sample: &Sample, now: Instant) -> (bool, Vec<SourceId>) {
+    /// `totals` is what gateways have in flight.
+    pub(super) fn scraped(
+        &mut self,
+        sample: &Sample,
+        totals: &Totals,
+        now: Instant,
+    ) -> (bool, Vec<SourceId>) {
         let mut is_back = false;
         let mut lost = Vec::new();
         for endpoint in self
@@ -146,6 +156,9 @@ impl Endpoints {
             if let Some(figures) = figures {
                 is_lost |= endpoint.cache.look(&figures);
                 endpoint.figures = Some((figures, now));
+                let (accounted, _) = totals.on(endpoint.id.0);
+                let inside = figures.running.saturating_add(figures.waiting);
+                endpoint.others = inside.saturating_sub(accounted);
                 if let Some(size) = figures.block_size {
                     is_changed |= endpoint.block_size != size;
                     endpoint.block_size = size;

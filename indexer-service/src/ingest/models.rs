@@ -252,6 +252,18 @@ pub(super) fn policy(
         session_header: policy.session_header.clone().unwrap_or_default(),
         routes: policy.routes.iter().map(route).collect(),
         sampled_decisions_per_s: policy.sampled_decisions_per_s,
+        max_imbalance: policy.max_imbalance,
+        max_load_age_ms: ms(config.scrape.max_age),
+        admission: policy.admission.map(|admission| proto::Admission {
+            max_in_flight: admission.max_in_flight,
+            max_waiting: admission.max_waiting,
+            max_queued_tokens: admission.max_queued_tokens,
+            max_kv_usage_ratio: admission.max_kv_usage_ratio,
+            retry_after_s: u32::try_from(admission.retry_after.as_secs()).unwrap_or(u32::MAX),
+        }),
+        failure_mode: policy
+            .failure_mode
+            .map_or_else(String::new, |mode| mode.as_str().to_owned()),
     }
 }
 

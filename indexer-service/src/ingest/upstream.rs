@@ -27,6 +27,7 @@ impl Ingest {
                 self.gateways.used(stream, &usage, now);
             }
             Some(up::Kind::Routed(routed)) => self.routed(stream, &routed, now),
+            Some(up::Kind::Moved(moved)) => self.moved(stream, &moved, now),
             Some(up::Kind::Outcome(outcome)) => self.outcome(stream, &outcome, now),
             Some(up::Kind::Sampled(sampled)) => self.sampled(stream, *sampled),
             // A second Subscribe is refused where the stream is read; an unknown kind comes from a newer gateway.
@@ -36,11 +37,7 @@ impl Ingest {
     }
 
     fn routed(&mut self, stream: StreamId, routed: &proto::Routed, now: Instant) {
-        let now_ms = self.now_ms(now);
-        let (Some(gateway), Some(endpoint)) = (
-            self.gateways.gateway(stream),
-            self.endpoints.by_id(routed.endpoint),
-        ) else {
+        let Some(endpoint) = self.endpoints.by_id(routed.endpoint) else {
             return;
         };
         self.metrics
@@ -55,6 +52,29 @@ impl Ingest {
         self.metrics
             .matched_blocks
             .observe(f64::from(routed.predicted_cached_tokens / block));
+        self.credit(stream, routed, now);
+    }
+
+    /// A request went on to another endpoint than was decided.
+    fn moved(&mut self, stream: StreamId, moved: &proto::Routed, now: Instant) {
+        let Some(gateway) = self.gateways.gateway(stream) else {
+            return;
+        };
+        if let Some(sent) = self.speculated.remove(gateway, moved.request) {
+            self.take_back(&sent);
+        }
+        self.credit(stream, moved, now);
+    }
+
+    /// Expects the endpoint of a decision to hold its prompt.
+    fn credit(&mut self, stream: StreamId, routed: &proto::Routed, now: Instant) {
+        let now_ms = self.now_ms(now);
+        let (Some(gateway), Some(endpoint)) = (
+            self.gateways.gateway(stream),
+            self.endpoints.by_id(routed.endpoint),
+        ) else {
+            return;
+        };
         let (hashes, _) = routed.rungs.as_chunks::<8>();
         let rungs: Vec<u64> = hashes
             .iter()
@@ -99,6 +119,11 @@ impl Ingest {
                 let prefill = f64::from(uncached) / endpoint.settings.prefill_tokens_per_s.max(1.0);
                 let ttl = self.config.policy.speculative_ttl
                     + Duration::from_secs_f64(prefill.min(600.0));
+                // It counts from the decision, which may have waited for a stream.
+                let age = Duration::from_millis(routed.age_ms.into());
+                let Some(ttl) = ttl.checked_sub(age).filter(|left| !left.is_zero()) else {
+                    return;
+                };
                 let id = self.index.credit_speculative(&Speculation {
                     holder,
                     space,
@@ -134,10 +159,10 @@ impl Ingest {
         let Some(gateway) = self.gateways.gateway(stream) else {
             return;
         };
-        let result = if outcome.failed {
-            Outcome::Failed
-        } else {
-            Outcome::Ok
+        let result = match (outcome.failed, outcome.status) {
+            (false, _) => Outcome::Ok,
+            (true, 400..500) => Outcome::Refused,
+            (true, _) => Outcome::Failed,
         };
         self.metrics
             .outcomes
@@ -158,13 +183,17 @@ impl Ingest {
         }
     }
 
+    fn take_back(&mut self, sent: &Sent) {
+        match &sent.credit {
+            Credit::Speculation(id) => self.index.cancel(*id),
+            Credit::Decision(id) => self.index.cancel_decision(id),
+        }
+    }
+
     /// Takes back what was credited for a request that failed or went elsewhere, and learns from one that did not.
     fn settle(&mut self, sent: &Sent, outcome: &proto::Outcome) {
         if outcome.failed || outcome.endpoint != sent.endpoint {
-            match &sent.credit {
-                Credit::Speculation(id) => self.index.cancel(*id),
-                Credit::Decision(id) => self.index.cancel_decision(id),
-            }
+            self.take_back(sent);
             return;
         }
         let Some(prompt_tokens) = outcome.prompt_tokens.filter(|&tokens| tokens > 0) else {

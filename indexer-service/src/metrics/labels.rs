@@ -72,6 +72,8 @@ pub enum Outcome {
     Ok,
     /// It did not.
     Failed,
+    /// It was asked for what it rightly refuses.
+    Refused,
 }
 
 /// Reasons of resyncs and closed streams.
@@ -94,6 +96,7 @@ impl EncodeLabelValue for Outcome {
         encoder.write_str(match self {
             Self::Ok => "ok",
             Self::Failed => "failed",
+            Self::Refused => "refused",
         })
     }
 }

@@ -18,6 +18,8 @@ pub struct Scraped {
     pub endpoint: u32,
     /// Newest figures and when they were read; `None` when there are none.
     pub figures: Option<(Figures, Instant)>,
+    /// Requests in them that no gateway accounted for then.
+    pub others: u32,
 }
 
 /// Sums are wide enough for any number of gateways, so that a gateway's own part can be taken out again.
@@ -95,6 +97,7 @@ impl Loads {
                     running: figures.map(|figures| figures.running),
                     waiting: figures.map(|figures| figures.waiting),
                     age_ms: u32::try_from(age.as_millis()).unwrap_or(u32::MAX),
+                    others: figures.map(|_| scraped.others),
                 }
             })
             .collect()
@@ -152,10 +155,12 @@ mod tests {
             Scraped {
                 endpoint: 1,
                 figures: Some((figures, start)),
+                others: 3,
             },
             Scraped {
                 endpoint: 2,
                 figures: None,
+                others: 0,
             },
         ];
         let at = start + Duration::from_millis(40);
@@ -165,7 +170,11 @@ mod tests {
             (6, Some(9), 40)
         );
         assert_eq!(seen[0].queued_prefill_tokens, u64::MAX);
-        assert_eq!((seen[1].in_flight, seen[1].running), (0, None));
+        assert_eq!(seen[0].others, Some(3));
+        assert_eq!(
+            (seen[1].in_flight, seen[1].running, seen[1].others),
+            (0, None, None)
+        );
         loads.used("a".into(), &usage(8), at);
         assert_eq!(loads.totals().on(1).0, 14);
         loads.expire(start + SILENCE);

@@ -230,6 +230,7 @@ async fn a_decision_is_credited_at_once_and_taken_back_when_it_fails() {
         predicted_cached_tokens: 0,
         estimated_prompt_tokens: 256,
         token_ids: false,
+        ..proto::Routed::default()
     }))
     .await;
     let tokens = two
@@ -258,6 +259,57 @@ async fn a_decision_is_credited_at_once_and_taken_back_when_it_fails() {
         page.contains("prefixway_outcomes_total{result=\"failed\"} 1"),
         "{page}"
     );
+    running.shut_down().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_request_that_moved_takes_its_credit_along_and_an_old_decision_has_none_left() {
+    let publishers = [Publisher::bind_anywhere(), Publisher::bind_anywhere()];
+    let running = start(&settings(&[&publishers[0], &publishers[1]])).await;
+    ready(&running).await;
+    let mut one = Gateway::connect(running.grpc(), "one").await;
+    one.until("a base", |gateway| (gateway.bases == 1).then_some(()))
+        .await;
+    let chain = Chain::new(6, 16);
+    let rungs = one.rungs(&chain.text);
+    let routed = |request, endpoint, age_ms| proto::Routed {
+        request,
+        endpoint,
+        rungs: rungs.clone().into(),
+        prompt_bytes: chain.text.len() as u64,
+        estimated_prompt_tokens: 256,
+        age_ms,
+        ..proto::Routed::default()
+    };
+    let held = |gateway: &Gateway, wanted: [bool; 2]| {
+        let credits = gateway.credits(&chain.text);
+        let held: Vec<bool> = credits.iter().map(|&tokens| tokens > 0).collect();
+        (held == wanted).then_some(())
+    };
+    one.send(up::Kind::Routed(routed(1, 0, 3_600_000))).await;
+    one.send(up::Kind::Routed(routed(2, 1, 0))).await;
+    one.until("the young one", |gateway| held(gateway, [false, true]))
+        .await;
+    one.send(up::Kind::Moved(routed(2, 0, 0))).await;
+    one.until("the move", |gateway| held(gateway, [true, false]))
+        .await;
+    one.send(up::Kind::Outcome(proto::Outcome {
+        request: 2,
+        failed: true,
+        status: 404,
+        ..proto::Outcome::default()
+    }))
+    .await;
+    one.until("its end", |gateway| held(gateway, [false, false]))
+        .await;
+    let page = get(running.http(), "/metrics").await.1;
+    assert!(
+        page.contains("prefixway_outcomes_total{result=\"refused\"} 1"),
+        "{page}"
+    );
+    // Moving is no second decision.
+    let second = "prefixway_decisions_total{endpoint=\"127.0.0.1:8001\"} 1";
+    assert!(page.contains(second), "{page}");
     running.shut_down().await.unwrap();
 }
 

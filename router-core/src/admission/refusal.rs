@@ -1,5 +1,7 @@
 //! Refusing a request: why, and in which words.
 
+use std::borrow::Cow;
+
 use serde_json::json;
 
 use crate::text::{BodyError, ErrorStyle};
@@ -33,6 +35,15 @@ pub enum Fault {
         /// Names of the models that are served.
         served: Vec<String>,
     },
+    /// No endpoint may serve it now.
+    NoEndpoint,
+    /// Every endpoint that may serve it is full.
+    Full {
+        /// Seconds after which to try again.
+        retry_after_s: u32,
+    },
+    /// Nothing is known yet of how it is to be routed.
+    NoSnapshot,
 }
 
 /// Kinds of faults, as metrics and logs name them.
@@ -46,16 +57,33 @@ pub enum Cause {
     NoModel,
     /// The named model is not known.
     UnknownModel,
+    /// No endpoint may serve the request.
+    NoEndpoint,
+    /// Every endpoint that may serve it is full.
+    Full,
+    /// Nothing is known yet of how to route.
+    NoSnapshot,
 }
 
 impl Cause {
     /// Every cause, for defining metrics ahead of time.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 7] = [
         Self::BadBody,
         Self::TooLarge,
         Self::NoModel,
         Self::UnknownModel,
+        Self::NoEndpoint,
+        Self::Full,
+        Self::NoSnapshot,
     ];
+
+    /// Whether the request is at fault, and not the pool.
+    pub fn is_of_client(self) -> bool {
+        match self {
+            Self::BadBody | Self::TooLarge | Self::NoModel | Self::UnknownModel => true,
+            Self::NoEndpoint | Self::Full | Self::NoSnapshot => false,
+        }
+    }
 
     /// The cause as a metric label.
     pub fn as_str(self) -> &'static str {
@@ -64,6 +92,9 @@ impl Cause {
             Self::TooLarge => "too_large",
             Self::NoModel => "no_model",
             Self::UnknownModel => "unknown_model",
+            Self::NoEndpoint => "no_endpoint",
+            Self::Full => "full",
+            Self::NoSnapshot => "no_snapshot",
         }
     }
 
@@ -88,7 +119,7 @@ pub struct Reply {
     /// HTTP status; one of [`Refusal::STATUSES`].
     pub status: u16,
     /// Headers.
-    pub headers: Vec<(&'static str, &'static str)>,
+    pub headers: Vec<(&'static str, Cow<'static, str>)>,
     /// A JSON object.
     pub body: Vec<u8>,
 }
@@ -117,10 +148,26 @@ const TOO_LARGE: Kind = Kind {
     open_ai: "RequestTooLargeError",
     anthropic: "request_too_large",
 };
+const TOO_MANY: Kind = Kind {
+    status: 429,
+    open_ai: "TooManyRequestsError",
+    anthropic: "rate_limit_error",
+};
+const UNAVAILABLE: Kind = Kind {
+    status: 503,
+    open_ai: "ServiceUnavailableError",
+    anthropic: "overloaded_error",
+};
 
 impl Refusal {
     /// Every status that a reply has, for defining metrics ahead of time.
-    pub const STATUSES: [u16; 3] = [BAD_REQUEST.status, NOT_FOUND.status, TOO_LARGE.status];
+    pub const STATUSES: [u16; 5] = [
+        BAD_REQUEST.status,
+        NOT_FOUND.status,
+        TOO_LARGE.status,
+        TOO_MANY.status,
+        UNAVAILABLE.status,
+    ];
 
     pub(super) fn new(fault: Fault, style: ErrorStyle) -> Self {
         Self { fault, style }
@@ -138,6 +185,9 @@ impl Refusal {
             Fault::TooLarge { .. } => Cause::TooLarge,
             Fault::ModelRequired { .. } => Cause::NoModel,
             Fault::ModelNotFound { .. } => Cause::UnknownModel,
+            Fault::NoEndpoint => Cause::NoEndpoint,
+            Fault::Full { .. } => Cause::Full,
+            Fault::NoSnapshot => Cause::NoSnapshot,
         }
     }
 
@@ -156,9 +206,13 @@ impl Refusal {
                 "type": "error", "error": {"type": kind.anthropic, "message": message},
             }),
         };
+        let mut headers = vec![("content-type", Cow::Borrowed("application/json"))];
+        if let Fault::Full { retry_after_s } = &self.fault {
+            headers.push(("retry-after", Cow::Owned(retry_after_s.to_string())));
+        }
         Reply {
             status: kind.status,
-            headers: vec![("content-type", "application/json")],
+            headers,
             body: body.to_string().into_bytes(),
         }
     }
@@ -168,6 +222,8 @@ impl Refusal {
             Fault::Empty | Fault::Body(_) | Fault::ModelRequired { .. } => BAD_REQUEST,
             Fault::ModelNotFound { .. } => NOT_FOUND,
             Fault::TooLarge { .. } => TOO_LARGE,
+            Fault::Full { .. } => TOO_MANY,
+            Fault::NoEndpoint | Fault::NoSnapshot => UNAVAILABLE,
         }
     }
 
@@ -175,7 +231,11 @@ impl Refusal {
         match &self.fault {
             Fault::Body(error) => error.param(),
             Fault::ModelRequired { .. } | Fault::ModelNotFound { .. } => Some("model"),
-            Fault::Empty | Fault::TooLarge { .. } => None,
+            Fault::Empty
+            | Fault::TooLarge { .. }
+            | Fault::NoEndpoint
+            | Fault::Full { .. }
+            | Fault::NoSnapshot => None,
         }
     }
 
@@ -187,6 +247,9 @@ impl Refusal {
             Fault::TooLarge { .. } => "body_too_large",
             Fault::ModelRequired { .. } => "model_required",
             Fault::ModelNotFound { .. } => "model_not_found",
+            Fault::NoEndpoint => "no_endpoint",
+            Fault::Full { .. } => "pool_full",
+            Fault::NoSnapshot => "no_snapshot",
         }
     }
 
@@ -218,6 +281,16 @@ impl Refusal {
                 cut(model),
                 list(served)
             ),
+            Fault::NoEndpoint => {
+                "No endpoint can serve the request now: none of its model is up. Try again later."
+                    .to_owned()
+            }
+            Fault::Full { retry_after_s } => format!(
+                "Every endpoint that can serve the request is full. Try again in {retry_after_s} s."
+            ),
+            Fault::NoSnapshot => {
+                "The gateway does not know its endpoints yet. Try again in a moment.".to_owned()
+            }
         }
     }
 }

@@ -63,7 +63,7 @@ fn error(verdict: &Verdict<'_>) -> (u16, Value) {
         panic!("{verdict:?}");
     };
     let reply = refusal.reply();
-    assert_eq!(reply.headers, [("content-type", "application/json")]);
+    assert_eq!(reply.headers, [("content-type", "application/json".into())]);
     assert!(Refusal::STATUSES.contains(&reply.status));
     (reply.status, serde_json::from_slice(&reply.body).unwrap())
 }

@@ -65,9 +65,14 @@ impl Ledger {
         self.change(request, |flight| flight.queued_tokens = 0);
     }
 
-    /// Another endpoint turned out to serve the request.
-    pub fn served_by(&mut self, request: RequestId, endpoint: EndpointKey) {
-        self.change(request, |flight| flight.endpoint = endpoint);
+    /// Another endpoint turned out to serve the request, which has to prefill `queued_tokens` for it unless that is over.
+    pub fn served_by(&mut self, request: RequestId, endpoint: EndpointKey, queued_tokens: u32) {
+        self.change(request, |flight| {
+            flight.endpoint = endpoint;
+            if flight.queued_tokens > 0 {
+                flight.queued_tokens = queued_tokens;
+            }
+        });
     }
 
     /// The request ended. Gives its endpoint, or `None` when it was not in flight.
@@ -151,8 +156,11 @@ mod tests {
                         model.entry(request).and_modify(|flight| flight.1 = 0);
                     }
                     2 => {
-                        ledger.served_by(id, EndpointKey(endpoint));
-                        model.entry(request).and_modify(|flight| flight.0 = endpoint);
+                        ledger.served_by(id, EndpointKey(endpoint), tokens);
+                        model.entry(request).and_modify(|flight| {
+                            flight.0 = endpoint;
+                            flight.1 = if flight.1 > 0 { tokens } else { 0 };
+                        });
                     }
                     _ => prop_assert_eq!(ledger.finish(id), model.remove(&request).map(|flight| EndpointKey(flight.0))),
                 }

@@ -95,23 +95,7 @@ impl Speculation {
         self.expiries.insert((expiry_ms, origin));
         for rung in rungs {
             let tokens = tokens_of(rung.bytes(), bytes_per_token);
-            let list = self.rungs.entry(rung.hash).or_default();
-            match list
-                .iter_mut()
-                .find(|expected| expected.endpoint == endpoint)
-            {
-                Some(expected) => {
-                    expected.uses += 1;
-                    expected.is_confirmed = false;
-                    expected.tokens = expected.tokens.max(tokens);
-                }
-                None => list.push(Expected {
-                    endpoint,
-                    uses: 1,
-                    tokens,
-                    is_confirmed: false,
-                }),
-            }
+            expect(self.rungs.entry(rung.hash).or_default(), endpoint, tokens);
         }
         if self.guesses.len() > MAX_REQUESTS
             && let Some(&(_, first)) = self.expiries.first()
@@ -144,6 +128,32 @@ impl Speculation {
             if place.get().is_empty() {
                 place.remove();
             }
+        }
+    }
+
+    /// Another endpoint took the request: it is expected to hold what the first was, for as long.
+    pub fn move_to(&mut self, origin: Origin, endpoint: EndpointKey) {
+        let Some(guess) = self.guesses.get_mut(&origin) else {
+            return;
+        };
+        let from = core::mem::replace(&mut guess.endpoint, endpoint);
+        if from == endpoint {
+            return;
+        }
+        for rung in &guess.rungs {
+            let list = self.rungs.entry(*rung).or_default();
+            let Some(at) = list.iter().position(|expected| expected.endpoint == from) else {
+                continue;
+            };
+            let Some(left) = list.get_mut(at) else {
+                continue;
+            };
+            let tokens = left.tokens;
+            left.uses = left.uses.saturating_sub(1);
+            if left.uses == 0 {
+                list.swap_remove(at);
+            }
+            expect(list, endpoint, tokens);
         }
     }
 
@@ -186,6 +196,24 @@ impl Expectation for Speculation {
             any = true;
         }
         any
+    }
+}
+
+/// One request more counts on an endpoint for a rung.
+fn expect(list: &mut Vec<Expected>, endpoint: EndpointKey, tokens: u32) {
+    let mut all = list.iter_mut();
+    match all.find(|expected| expected.endpoint == endpoint) {
+        Some(expected) => {
+            expected.uses += 1;
+            expected.is_confirmed = false;
+            expected.tokens = expected.tokens.max(tokens);
+        }
+        None => list.push(Expected {
+            endpoint,
+            uses: 1,
+            tokens,
+            is_confirmed: false,
+        }),
     }
 }
 
@@ -248,6 +276,22 @@ mod tests {
                 && speculation.rungs.is_empty()
                 && speculation.expiries.is_empty()
         );
+    }
+
+    #[test]
+    fn a_request_that_moved_counts_where_it_went() {
+        let mut speculation = Speculation::default();
+        speculation.add(origin(1), A, &rungs(&[10, 11]), 4.0, 100);
+        speculation.add(origin(2), A, &rungs(&[10]), 4.0, 100);
+        speculation.move_to(origin(1), B);
+        speculation.move_to(origin(1), B);
+        speculation.move_to(origin(9), B);
+        assert_eq!(expected(&speculation, 10), [(A, 16), (B, 16)]);
+        assert_eq!(expected(&speculation, 11), [(B, 32)]);
+        speculation.cancel(origin(1));
+        assert_eq!(expected(&speculation, 10), [(A, 16)]);
+        speculation.expire(100);
+        assert!(speculation.is_empty() && speculation.rungs.is_empty());
     }
 
     #[test]

@@ -3,7 +3,11 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::{load::Usage, proto, snapshot::Endpoints};
+use crate::{
+    load::{Figures, Usage},
+    proto,
+    snapshot::Endpoints,
+};
 
 fn endpoint(name: &str) -> proto::Endpoint {
     proto::Endpoint {
@@ -32,6 +36,8 @@ fn need() -> Need<'static> {
         prompt_tokens: 1_000,
         beta: 2.0,
         fetch: FetchCosts::default(),
+        max_imbalance: 0,
+        limits: Limits::default(),
     }
 }
 
@@ -41,8 +47,9 @@ fn load(queued_prefill_tokens: u64, in_flight: u32) -> EndpointLoad {
             in_flight,
             queued_prefill_tokens,
         },
-        is_known: true,
-        ..EndpointLoad::default()
+        has_others: true,
+        engine: Some(Figures::default()),
+        reported: None,
     }
 }
 
@@ -222,6 +229,103 @@ fn a_hit_in_a_slower_tier_wins_over_computing_and_loses_to_a_faster_one() {
     assert_eq!(order(&all, &need(), 1)[..2], ["cpu", "disk"]);
 }
 
+/// Load as the engine tells it, of requests that no gateway has sent.
+fn strangers(running: u32, waiting: u32) -> EndpointLoad {
+    EndpointLoad {
+        engine: Some(Figures {
+            running,
+            waiting,
+            others: running + waiting,
+            ..Figures::default()
+        }),
+        ..load(0, 0)
+    }
+}
+
+#[test]
+fn requests_that_no_gateway_sent_count_too() {
+    let endpoints = endpoints(vec![endpoint("busy"), endpoint("lively"), endpoint("idle")]);
+    let all = candidates(
+        &endpoints,
+        &[
+            (0, strangers(40, 12)),
+            (0, strangers(9, 0)),
+            (0, load(0, 1)),
+        ],
+    );
+    let ranking = rank(&all, &need(), 1);
+    let seen: Vec<_> = ranking
+        .iter()
+        .map(|of| (of.address.as_str(), of.in_flight, of.queued_prefill_tokens))
+        .collect();
+    assert_eq!(
+        seen,
+        [("idle", 1, 0), ("lively", 9, 0), ("busy", 52, 12_000)]
+    );
+}
+
+#[test]
+fn what_an_endpoint_holds_does_not_make_it_much_busier_than_others() {
+    let endpoints = endpoints(vec![endpoint("hot"), endpoint("cold"), endpoint("cool")]);
+    let first = |hot: u32, others: u32, max_imbalance: u32| {
+        let all = candidates(
+            &endpoints,
+            &[
+                (900, load(0, hot)),
+                (0, load(0, others)),
+                (0, load(0, others)),
+            ],
+        );
+        let need = Need {
+            max_imbalance,
+            ..need()
+        };
+        let ranking = rank(&all, &need, 1);
+        (
+            ranking[0].address == "hot",
+            ranking.iter().any(|of| of.is_overfull),
+        )
+    };
+    assert_eq!(first(22, 0, 0), (true, false));
+    assert_eq!(first(23, 0, 0), (false, true));
+    assert_eq!(first(3, 0, 4), (false, true));
+    // Among busy endpoints so many are not much.
+    assert_eq!(first(131, 100, 0), (true, false));
+    assert_eq!(first(149, 100, 0), (false, true));
+}
+
+#[test]
+fn full_endpoints_come_only_where_all_are_full() {
+    let endpoints = endpoints(vec![endpoint("holder"), endpoint("other")]);
+    let need = Need {
+        limits: Limits {
+            max_waiting: Some(8),
+            max_in_flight: Some(50),
+            ..Limits::default()
+        },
+        ..need()
+    };
+    let full = (900, strangers(10, 8));
+    let all = candidates(&endpoints, &[full, (0, load(0, 49))]);
+    let ranking = rank(&all, &need, 1);
+    assert_eq!(ranking.len(), 1);
+    assert_eq!(
+        (ranking[0].address.as_str(), ranking[0].is_full),
+        ("other", false)
+    );
+    let all = candidates(&endpoints, &[full, (0, load(0, 50))]);
+    let ranking = rank(&all, &need, 1);
+    assert_eq!(ranking.len(), 2);
+    assert!(ranking.iter().all(|of| of.is_full));
+    // What is not known is not full.
+    let unknown = EndpointLoad {
+        engine: None,
+        ..load(0, 0)
+    };
+    let all = candidates(&endpoints, &[full, (0, unknown)]);
+    assert_eq!(order(&all, &need, 1), ["other"]);
+}
+
 #[test]
 fn unknown_load_is_not_idle() {
     let endpoints = endpoints(vec![
@@ -230,7 +334,7 @@ fn unknown_load_is_not_idle() {
         endpoint("heavy"),
     ]);
     let unknown = EndpointLoad {
-        is_known: false,
+        engine: None,
         ..load(0, 0)
     };
     let all = candidates(
@@ -256,7 +360,7 @@ fn unknown_load_is_not_idle() {
             (
                 0,
                 EndpointLoad {
-                    is_known: false,
+                    engine: None,
                     ..load(5_000, 9)
                 },
             ),
@@ -338,7 +442,8 @@ proptest! {
         });
         let endpoints = endpoints(list.collect());
         let of: Vec<_> = states.iter().map(|&(tokens, queued, in_flight, is_known, _)| {
-            (tokens, EndpointLoad { is_known, ..load(queued, in_flight) })
+            let engine = is_known.then(Figures::default);
+            (tokens, EndpointLoad { engine, ..load(queued, in_flight) })
         }).collect();
         let mut all = candidates(&endpoints, &of);
         let ranking = rank(&all, &need(), seed);
@@ -350,11 +455,11 @@ proptest! {
         prop_assert_eq!(&rank(&all, &need(), seed), &ranking);
         // A longer queue on one endpoint that is known never moves it up.
         let place = |ranking: &[Explanation], key| ranking.iter().position(|candidate| candidate.key == key);
-        let index = all.iter().position(|candidate| candidate.load.is_known);
+        let index = all.iter().position(|candidate| candidate.load.is_known());
         if let Some(candidate) = index.and_then(|index| all.get_mut(index)) {
             candidate.load.usage.queued_prefill_tokens += more;
             let key = candidate.endpoint.key;
-            let all_known = all.iter().all(|candidate| candidate.load.is_known);
+            let all_known = all.iter().all(|candidate| candidate.load.is_known());
             if all_known {
                 prop_assert!(place(&rank(&all, &need(), seed), key) >= place(&ranking, key));
             }

@@ -245,6 +245,24 @@ impl Leader {
         Ok(())
     }
 
+    /// Ends the lease: what is published stays for the successor to bring forward and for all others to read.
+    ///
+    /// # Errors
+    /// When the host fails; then the lease runs out.
+    pub fn resign(&mut self, now_ms: u64, shared: &impl SharedData) -> Result<(), SharedError> {
+        let value = shared.get(&self.keys.head())?;
+        let head = value.and_then(|(bytes, cas)| Some((Head::from_bytes(&bytes)?, cas)));
+        let Some((mut head, cas)) = head.filter(|(head, _)| head.term == self.term) else {
+            return Ok(());
+        };
+        head.lease_ms = now_ms.saturating_sub(1);
+        match shared.set(&self.keys.head(), &head.to_bytes(), cas) {
+            // Another VM has taken the lead already.
+            Ok(()) | Err(SharedError::CasMismatch) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// A new base replaces the copy. When items of another were published, it goes under a new term: readers then never mix the two, and the
     /// keys of the old are emptied like those of any dead term.
     fn begin_copy(&mut self) {

@@ -211,6 +211,22 @@ impl Member {
         self.pause_ms = (self.pause_ms * 2).min(MAX_PAUSE_MS);
     }
 
+    /// Gives the lead up, if this VM has it, so that another need not wait for the lease to expire. What the host has to do is given even
+    /// when the host has failed.
+    pub fn resign(
+        &mut self,
+        now_ms: u64,
+        shared: &impl SharedData,
+    ) -> (Vec<Action>, Option<SharedError>) {
+        let mut actions = Vec::new();
+        let Part::Leading(leader) = &mut self.part else {
+            return (actions, None);
+        };
+        let error = leader.resign(now_ms, shared).err();
+        self.step_down(&mut actions);
+        (actions, error)
+    }
+
     fn follow(&mut self, now_ms: u64, shared: &impl SharedData) -> Result<Changed, SharedError> {
         let value = shared.get(&self.config.keys.head())?;
         let head = value

@@ -8,7 +8,8 @@
 //!       24   u32      number of usages
 //!       28   u32      number of messages
 //!       32   usages:   u64 endpoint key, u64 queued prefill tokens, u32 requests in flight, u32 0
-//!            messages: u64 sequence number, u64 endpoint key, u32 shard, u16 kind (1 Routed, 2 Outcome, 16 Sampled), u16 0, u32 length, u32 0,
+//!            messages: u64 sequence number, u64 endpoint key, u32 shard, u16 kind (1 Routed, 2 Outcome, 3 Routed that has moved, 16 Sampled), u16 0,
+//!                      u32 length, u32 low half of the ms at which it was said (0: as the record),
 //!                      and the message of that length, whose endpoint id is 0 (ids differ between epochs, keys don't)
 //! ```
 //!
@@ -31,6 +32,8 @@ pub enum Body {
     Routed(proto::Routed),
     /// How a request went.
     Outcome(proto::Outcome),
+    /// A decision whose request went on to another endpoint, in place of what was said before.
+    Moved(proto::Routed),
     /// A decision in full, for the indexer.
     Sampled(Box<proto::Sampled>),
 }
@@ -44,6 +47,8 @@ pub struct Message {
     pub shard: u32,
     /// The endpoint; its id in the body is not used.
     pub endpoint: EndpointKey,
+    /// When it was said, Unix time.
+    pub said_ms: u64,
     /// What is said.
     pub body: Body,
 }
@@ -71,16 +76,17 @@ pub(super) struct Encoded {
 }
 
 impl Encoded {
-    pub(super) fn new(message: &Message, time_ms: u64) -> Self {
+    pub(super) fn new(message: &Message) -> Self {
+        let routed = |routed: &proto::Routed| {
+            let routed = proto::Routed {
+                endpoint: 0,
+                ..routed.clone()
+            };
+            routed.encode_to_vec()
+        };
         let (kind, body) = match &message.body {
-            Body::Routed(routed) => (
-                1u16,
-                proto::Routed {
-                    endpoint: 0,
-                    ..routed.clone()
-                }
-                .encode_to_vec(),
-            ),
+            Body::Routed(decided) => (1u16, routed(decided)),
+            Body::Moved(moved) => (3u16, routed(moved)),
             Body::Outcome(outcome) => (
                 2u16,
                 proto::Outcome {
@@ -97,9 +103,25 @@ impl Encoded {
         bytes.extend_from_slice(&message.shard.to_le_bytes());
         bytes.extend_from_slice(&u32::from(kind).to_le_bytes());
         bytes.extend_from_slice(&u32::try_from(body.len()).unwrap_or(0).to_le_bytes());
-        bytes.extend_from_slice(&[0; 4]);
+        bytes.extend_from_slice(&low_half(message.said_ms).to_le_bytes());
         bytes.extend_from_slice(&body);
-        Self { time_ms, bytes }
+        Self {
+            time_ms: message.said_ms,
+            bytes,
+        }
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, reason = "the low half is meant")]
+fn low_half(ms: u64) -> u32 {
+    ms as u32
+}
+
+/// The time whose low half is given, at most as late as the record's.
+fn said_ms(low: u32, record_ms: u64) -> u64 {
+    match low {
+        0 => record_ms,
+        low => record_ms.saturating_sub(u64::from(low_half(record_ms).wrapping_sub(low))),
     }
 }
 
@@ -134,11 +156,7 @@ pub(super) fn encode<'a>(
 impl VmRecord {
     /// Bytes of the record.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let encoded: Vec<_> = self
-            .messages
-            .iter()
-            .map(|message| Encoded::new(message, self.time_ms))
-            .collect();
+        let encoded: Vec<_> = self.messages.iter().map(Encoded::new).collect();
         encode(
             (self.id, self.nonce, self.time_ms),
             self.usages.iter().copied(),
@@ -168,6 +186,7 @@ impl VmRecord {
                 ))
             });
         let usages = usages.collect();
+        let time_ms = read_u64(bytes, 16)?;
         let mut messages = Vec::new();
         for _ in 0..read_u32(bytes, 28)? {
             let (fixed, after_fixed) = rest.split_at_checked(MESSAGE_BYTES)?;
@@ -180,6 +199,7 @@ impl VmRecord {
             let body = match read_u32(fixed, 20)? {
                 1 => Body::Routed(proto::Routed::decode(body).ok()?),
                 2 => Body::Outcome(proto::Outcome::decode(body).ok()?),
+                3 => Body::Moved(proto::Routed::decode(body).ok()?),
                 16 => Body::Sampled(Box::new(proto::Sampled::decode(body).ok()?)),
                 _ => continue,
             };
@@ -187,13 +207,14 @@ impl VmRecord {
                 seq,
                 shard: read_u32(fixed, 16)?,
                 endpoint: EndpointKey(read_u64(fixed, 8)?),
+                said_ms: said_ms(read_u32(fixed, 28)?, time_ms),
                 body,
             });
         }
         Some(Self {
             id: read_u32(bytes, 4)?,
             nonce: read_u64(bytes, 8)?,
-            time_ms: read_u64(bytes, 16)?,
+            time_ms,
             usages,
             messages,
         })
@@ -231,12 +252,14 @@ mod tests {
                     seq: 7,
                     shard: 1,
                     endpoint: EndpointKey(9),
+                    said_ms: 3,
                     body: Body::Routed(routed),
                 },
                 Message {
                     seq: 8,
                     shard: 0,
                     endpoint: EndpointKey(8),
+                    said_ms: 4,
                     body: Body::Outcome(outcome),
                 },
             ],
@@ -244,17 +267,29 @@ mod tests {
     }
 
     #[test]
+    fn times_are_told_by_their_low_half() {
+        let record_ms = 0x123_0000_0010;
+        assert_eq!(said_ms(low_half(record_ms), record_ms), record_ms);
+        assert_eq!(
+            said_ms(low_half(record_ms - 0x20), record_ms),
+            record_ms - 0x20
+        );
+        assert_eq!(said_ms(0, record_ms), record_ms);
+    }
+
+    #[test]
     fn golden_record() {
         let mut expected =
             b"PWV1\x02\0\0\0\x03\0\0\0\0\0\0\0\x04\0\0\0\0\0\0\0\x01\0\0\0\x02\0\0\0".to_vec();
         expected.extend(b"\x09\0\0\0\0\0\0\0\x0A\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0");
-        expected
-            .extend(b"\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x14\0\0\0\0\0\0\0");
+        expected.extend(
+            b"\x07\0\0\0\0\0\0\0\x09\0\0\0\0\0\0\0\x01\0\0\0\x01\0\0\0\x14\0\0\0\x03\0\0\0",
+        );
         expected.extend(
             b"\x08\x05\x1A\x10\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01\x01",
         );
         expected
-            .extend(b"\x08\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\x02\0\0\0\x04\0\0\0\0\0\0\0");
+            .extend(b"\x08\0\0\0\0\0\0\0\x08\0\0\0\0\0\0\0\0\0\0\0\x02\0\0\0\x04\0\0\0\x04\0\0\0");
         expected.extend(b"\x08\x05\x38\x01");
         assert_eq!(record().to_bytes(), expected);
         assert_eq!(VmRecord::from_bytes(&expected, 0), Some(record()));

@@ -113,10 +113,11 @@ impl VmRegistry {
             seq: self.next_seq,
             shard,
             endpoint,
+            said_ms: now_ms,
             body,
         };
         self.next_seq += 1;
-        let encoded = Encoded::new(&message, now_ms);
+        let encoded = Encoded::new(&message);
         self.outbox_bytes += encoded.bytes.len();
         self.outbox.push_back(encoded);
         while self.outbox_bytes > MAX_MESSAGE_BYTES {
@@ -168,6 +169,17 @@ impl VmRegistry {
         self.written_ms = now_ms;
         self.is_dirty = false;
         Ok(())
+    }
+
+    /// Leaves: this VM's record counts no more, and whoever reads the list next gives its place up.
+    ///
+    /// # Errors
+    /// When the host fails; then the record is forgotten by its age.
+    pub fn leave(&mut self, shared: &impl SharedData) -> Result<(), SharedError> {
+        match self.id.take() {
+            Some(id) => shared.set(&self.keys.vm(id), &[], None),
+            None => Ok(()),
+        }
     }
 
     /// Registers where needed, and reads the records of the others; gives their new messages. To be called every few ms.
@@ -238,6 +250,10 @@ impl VmRegistry {
             ..Peer::default()
         });
         let value = shared.get(&self.keys.vm(vm.id))?;
+        if value.is_none() {
+            // It has left, or not written yet.
+            peer.usages.clear();
+        }
         let record = value.and_then(|(bytes, _)| VmRecord::from_bytes(&bytes, peer.last_seq));
         if let Some(record) = record.filter(|record| record.nonce == vm.nonce) {
             peer.time_ms = record.time_ms;

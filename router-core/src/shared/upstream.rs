@@ -2,8 +2,9 @@
 
 use std::collections::VecDeque;
 
-use super::record::Body;
+use super::record::{Body, Message};
 use crate::{
+    load::speculation::MAX_TTL_MS,
     proto::{self, up::Kind},
     snapshot::EndpointKey,
 };
@@ -13,6 +14,9 @@ pub const MAX_UNACKED: u64 = 1_024;
 
 /// Most messages that wait; beyond it the oldest is dropped (they are hints, load is sent absolute and whole).
 pub const MAX_WAITING: usize = 4_096;
+
+/// Stands for an endpoint that the shard does not have: what was expected of another is taken back by it.
+pub const NO_ENDPOINT: u32 = u32::MAX;
 
 /// Time between two `Usage` messages that differ.
 pub const USAGE_MS: u64 = 50;
@@ -24,7 +28,7 @@ pub const USAGE_REPEAT_MS: u64 = 1_000;
 #[derive(Debug, Default)]
 pub struct Upstream {
     /// By the endpoint's key: an indexer that started anew may know it by another id.
-    waiting: VecDeque<(EndpointKey, Body)>,
+    waiting: VecDeque<Message>,
     usage: Option<proto::Usage>,
     sent_usage: Option<(u64, proto::Usage)>,
     seq: u64,
@@ -40,11 +44,11 @@ impl Upstream {
     }
 
     /// Adds a decision or an outcome.
-    pub fn push(&mut self, endpoint: EndpointKey, body: Body) {
+    pub fn push(&mut self, message: Message) {
         if self.waiting.len() >= MAX_WAITING {
             self.waiting.pop_front();
         }
-        self.waiting.push_back((endpoint, body));
+        self.waiting.push_back(message);
     }
 
     /// Says what the gateway has in flight now; the newest is sent.
@@ -62,7 +66,8 @@ impl Upstream {
         self.acked = self.acked.max(seq.min(self.seq));
     }
 
-    /// Messages to send now, in order; what is said of endpoints without an id is left out.
+    /// Messages to send now, in order. Decisions for endpoints without an id are left out, and those that nobody would expect anything of any
+    /// more; the others carry their age, because the stream may have been closed for a while.
     pub fn poll(
         &mut self,
         now_ms: u64,
@@ -78,25 +83,11 @@ impl Upstream {
             messages.push(self.number(Kind::Usage(usage)));
         }
         while self.has_room()
-            && let Some((key, body)) = self.waiting.pop_front()
+            && let Some(message) = self.waiting.pop_front()
         {
-            let Some(endpoint) = id_of(key) else { continue };
-            let kind = match body {
-                Body::Routed(routed) => Kind::Routed(proto::Routed { endpoint, ..routed }),
-                Body::Outcome(outcome) => Kind::Outcome(proto::Outcome {
-                    endpoint,
-                    ..outcome
-                }),
-                Body::Sampled(sampled) => Kind::Sampled(Box::new(proto::Sampled {
-                    endpoint,
-                    outcome: sampled.outcome.map(|outcome| proto::Outcome {
-                        endpoint,
-                        ..outcome
-                    }),
-                    ..*sampled
-                })),
-            };
-            messages.push(self.number(kind));
+            if let Some(kind) = kind(message, now_ms, &id_of) {
+                messages.push(self.number(kind));
+            }
         }
         messages
     }
@@ -110,6 +101,37 @@ impl Upstream {
         proto::Up {
             seq: self.seq,
             kind: Some(kind),
+        }
+    }
+}
+
+fn kind(message: Message, now_ms: u64, id_of: impl Fn(EndpointKey) -> Option<u32>) -> Option<Kind> {
+    let id = id_of(message.endpoint);
+    let age_ms = now_ms.saturating_sub(message.said_ms);
+    let routed = |routed: proto::Routed, endpoint: u32| proto::Routed {
+        endpoint,
+        age_ms: u32::try_from(age_ms).unwrap_or(u32::MAX),
+        ..routed
+    };
+    match message.body {
+        Body::Routed(_) | Body::Moved(_) if age_ms > MAX_TTL_MS => None,
+        Body::Routed(decided) => Some(Kind::Routed(routed(decided, id?))),
+        Body::Moved(moved) => Some(Kind::Moved(routed(moved, id.unwrap_or(NO_ENDPOINT)))),
+        Body::Outcome(outcome) => Some(Kind::Outcome(proto::Outcome {
+            endpoint: id.unwrap_or(NO_ENDPOINT),
+            ..outcome
+        })),
+        Body::Sampled(sampled) => {
+            let endpoint = id?;
+            let outcome = |outcome| proto::Outcome {
+                endpoint,
+                ..outcome
+            };
+            Some(Kind::Sampled(Box::new(proto::Sampled {
+                endpoint,
+                outcome: sampled.outcome.map(outcome),
+                ..*sampled
+            })))
         }
     }
 }
@@ -143,6 +165,53 @@ mod tests {
         }
     }
 
+    fn said(body: Body, endpoint: u64, said_ms: u64) -> Message {
+        Message {
+            seq: 1,
+            shard: 0,
+            endpoint: EndpointKey(endpoint),
+            said_ms,
+            body,
+        }
+    }
+
+    #[test]
+    fn what_waited_for_a_stream_says_how_old_it_is_and_what_is_too_old_is_left_out() {
+        let mut upstream = Upstream::default();
+        let strange = u64::MAX;
+        for (request, endpoint, said_ms) in [(1, 1, 1_000), (2, 1, 61_000), (3, strange, 61_000)] {
+            let routed = proto::Routed {
+                request,
+                ..proto::Routed::default()
+            };
+            let outcome = proto::Outcome {
+                request,
+                ..proto::Outcome::default()
+            };
+            upstream.push(said(Body::Routed(routed.clone()), endpoint, said_ms));
+            upstream.push(said(Body::Moved(routed), endpoint, said_ms));
+            upstream.push(said(Body::Outcome(outcome), endpoint, said_ms));
+        }
+        let sent = upstream.poll(61_001, id_of).into_iter();
+        let sent: Vec<_> = sent
+            .map(|up| match up.kind {
+                Some(Kind::Routed(routed)) => ('r', routed.request, routed.endpoint, routed.age_ms),
+                Some(Kind::Moved(moved)) => ('m', moved.request, moved.endpoint, moved.age_ms),
+                Some(Kind::Outcome(outcome)) => ('o', outcome.request, outcome.endpoint, 0),
+                other => panic!("{other:?}"),
+            })
+            .collect();
+        let expected = [
+            ('o', 1, 1, 0),
+            ('r', 2, 1, 1),
+            ('m', 2, 1, 1),
+            ('o', 2, 1, 0),
+            ('m', 3, NO_ENDPOINT, 1),
+            ('o', 3, NO_ENDPOINT, 0),
+        ];
+        assert_eq!(sent, expected);
+    }
+
     #[test]
     fn usage_is_sent_when_it_changes_and_repeated_when_not() {
         let mut upstream = Upstream::default();
@@ -170,7 +239,7 @@ mod tests {
                 request,
                 ..proto::Routed::default()
             };
-            upstream.push(EndpointKey(1), Body::Routed(routed));
+            upstream.push(said(Body::Routed(routed), 1, 0));
         }
         let first = upstream.poll(0, id_of);
         assert_eq!(first.len() as u64, MAX_UNACKED);

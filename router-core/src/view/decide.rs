@@ -2,6 +2,7 @@
 
 use super::RoutingView;
 use crate::{
+    admission::Limits,
     hash::Seed,
     schedule::{Candidate, DEFAULT_BETA, Explanation, FetchCosts, Need, Phase, choices, rank},
     shared::Member,
@@ -170,6 +171,11 @@ impl RoutingView {
                 .next()
                 .map(FetchCosts::of)
                 .unwrap_or_default(),
+            max_imbalance: self
+                .policies()
+                .next()
+                .map_or(0, |policy| policy.max_imbalance),
+            limits: self.limits(),
         };
 
         let candidates = self.candidates(&matches, &usable, now_ms);
@@ -199,6 +205,11 @@ impl RoutingView {
             load_units: ask.load_units.max(1),
             ranking,
         }
+    }
+
+    /// When endpoints are full, by the policy.
+    pub fn limits(&self) -> Limits {
+        self.policies().next().map(Limits::of).unwrap_or_default()
     }
 
     /// Every endpoint once. Two shards name the same one while endpoints move from one to the other: then the one that is current and

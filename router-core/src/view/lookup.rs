@@ -70,8 +70,8 @@ impl RoutingView {
         })
     }
 
-    /// Whether the models of all shards are known, and not from too long ago.
-    fn knows_models(&self, now_ms: u64) -> bool {
+    /// Whether models and endpoints of all shards are known, and not from too long ago.
+    pub fn knows_models(&self, now_ms: u64) -> bool {
         let is_current = |member: &Member| {
             let policy = member.info().policy.as_ref();
             policy.is_some_and(|policy| {

@@ -54,7 +54,7 @@ impl RoutingView {
     }
 
     /// Takes a message of another VM.
-    pub(super) fn receive(&mut self, vm: u32, message: &Message, now_ms: u64) {
+    pub(super) fn receive(&mut self, vm: u32, message: &Message) {
         match &message.body {
             Body::Routed(routed) => {
                 let space = if routed.token_ids {
@@ -71,8 +71,12 @@ impl RoutingView {
                     },
                     &rungs,
                     message,
-                    now_ms,
                 );
+            }
+            Body::Moved(moved) => {
+                let request = RequestId(moved.request);
+                let origin = Origin { vm, request };
+                self.speculation.move_to(origin, message.endpoint);
             }
             Body::Outcome(outcome) if outcome.failed => {
                 self.speculation.cancel(Origin {
@@ -87,7 +91,7 @@ impl RoutingView {
                     kv_usage_ratio: outcome.kv_usage_ratio,
                 };
                 if report != orca::Report::default() {
-                    self.reported(message.endpoint, report, now_ms);
+                    self.reported(message.endpoint, report, message.said_ms);
                 }
             }
             Body::Sampled(_) => {}
@@ -95,13 +99,8 @@ impl RoutingView {
         self.forward(message);
     }
 
-    pub(super) fn speculate(
-        &mut self,
-        origin: Origin,
-        rungs: &[Rung],
-        message: &Message,
-        now_ms: u64,
-    ) {
+    /// Expects of the message's endpoint what it was sent, from the time at which that was said.
+    pub(super) fn speculate(&mut self, origin: Origin, rungs: &[Rung], message: &Message) {
         let Body::Routed(routed) = &message.body else {
             return;
         };
@@ -126,13 +125,13 @@ impl RoutingView {
         };
         let queued = self
             .load
-            .of(message.endpoint, &self.ledger, now_ms)
+            .of(message.endpoint, &self.ledger, message.said_ms)
             .usage
             .queued_prefill_tokens;
         let uncached = routed
             .estimated_prompt_tokens
             .saturating_sub(routed.predicted_cached_tokens);
-        let expiry_ms = now_ms + ttl_ms(base_ms, queued, uncached, rate);
+        let expiry_ms = message.said_ms + ttl_ms(base_ms, queued, uncached, rate);
         let bytes_per_token =
             routed.prompt_bytes as f64 / f64::from(routed.estimated_prompt_tokens.max(1));
         self.speculation
@@ -148,9 +147,7 @@ impl RoutingView {
         else {
             return;
         };
-        member
-            .upstream()
-            .push(message.endpoint, message.body.clone());
+        member.upstream().push(message.clone());
     }
 
     /// Tells the indexer of each shard this VM leads what the proxy has in flight.

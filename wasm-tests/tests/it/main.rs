@@ -12,6 +12,7 @@ mod emulator;
 mod failure;
 mod fuzz_inputs;
 mod holds;
+mod life;
 mod load;
 mod modes;
 mod orca;

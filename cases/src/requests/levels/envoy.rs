@@ -1,7 +1,7 @@
 //! Real Envoy with the built filter, a real indexer, and recorders in the pods' place.
 
 mod client;
-mod system;
+pub(crate) mod system;
 
 use prefixway_e2e::recorder::Recorded;
 use tokio::runtime::Runtime;

@@ -267,7 +267,7 @@ impl Gateway {
         Seen::new(Fate::Answered(Answer {
             status: reply.status,
             headers: headers
-                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .map(|(name, value)| (name.to_owned(), value.into_owned()))
                 .collect(),
             body: reply.body,
         }))

@@ -69,14 +69,14 @@ impl Running {
         let opened = opened.as_ref().map(AsRef::as_ref).map_err(|why| *why);
         let now_ms = now_ns / 1_000_000;
         match held.judge(opened, |model| self.view.lookup(model, now_ms)) {
-            Verdict::Route(route) => match self.choose(&route, body.len(), now_ns, explained) {
-                Ok(mut choice) => {
+            Verdict::Route(route) => {
+                let mut fate = self.choose(held, &route, body.len(), now_ns, explained);
+                if let Fate::Go(choice) = &mut fate {
                     choice.request = RequestId(self.next_request);
                     self.next_request += 1;
-                    Fate::Go(Box::new(choice))
                 }
-                Err(reason) => Fate::Pass(reason),
-            },
+                fate
+            }
             Verdict::Pass(cause) => Fate::Pass(Reason::Amiss(cause)),
             Verdict::Refuse(refusal) => Fate::Refuse(refusal),
         }
@@ -85,23 +85,28 @@ impl Running {
     /// Chooses an endpoint; the choice has no number yet.
     fn choose(
         &self,
+        held: &Held,
         route: &Route<'_>,
         body_bytes: usize,
         now_ns: u64,
         explained: bool,
-    ) -> Result<Choice, Reason> {
-        let chosen = self
-            .view
-            .choose(&self.prompters, route, body_bytes as u64, now_ns)
-            .ok_or(Reason::NoSnapshot)?;
+    ) -> Fate {
+        let (prompters, view) = (&self.prompters, &self.view);
+        let Some(chosen) = view.choose(prompters, route, body_bytes as u64, now_ns) else {
+            return Fate::Pass(Reason::NoSnapshot);
+        };
+        let is_current = view.knows_models(now_ns / 1_000_000);
+        if let Some(refusal) = held.place(&chosen.decision, &view.limits(), is_current) {
+            return Fate::Refuse(refusal);
+        }
         let choices = &chosen.decision.choices;
-        let best = choices
-            .first()
-            .ok_or(Reason::View(chosen.decision.reason))?;
+        let Some(best) = choices.first() else {
+            return Fate::Pass(Reason::View(chosen.decision.reason));
+        };
         let user = route.request.as_ref().ok();
         let user = user.and_then(|request| request.user.as_deref());
         let addresses: Vec<&str> = choices.iter().map(|c| c.address.as_str()).collect();
-        Ok(Choice {
+        Fate::Go(Box::new(Choice {
             request: RequestId(0),
             endpoint: best.key,
             rank: best.rank,
@@ -114,6 +119,6 @@ impl Running {
                 .map(session_of)
                 .or_else(|| session_of_prompt(&chosen.prompts)),
             chosen,
-        })
+        }))
     }
 }

@@ -128,6 +128,37 @@ pub struct Policy {
     /// Most decisions that each VM of a gateway tells in full, in a second; 0 = none.
     #[prost(uint32, tag = "19")]
     pub sampled_decisions_per_s: u32,
+    /// Sequences by which what an endpoint holds may make it busier than the least busy one; 0 = default.
+    #[prost(uint32, tag = "20")]
+    pub max_imbalance: u32,
+    /// Age in ms past which an engine's own figures are not known any more; 0 = default.
+    #[prost(uint32, tag = "21")]
+    pub max_load_age_ms: u32,
+    /// When endpoints are full; absent = never.
+    #[prost(message, optional, tag = "22")]
+    pub admission: ::core::option::Option<Admission>,
+    /// What becomes of requests that nothing is known for, once the policy is there: open | closed; empty = as the gateway's own configuration says.
+    #[prost(string, tag = "23")]
+    pub failure_mode: ::prost::alloc::string::String,
+}
+/// When an endpoint takes no more. A bound that is absent is none. Requests are answered with 429 while every endpoint that could serve them is full.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Admission {
+    /// Sequences in flight, by all accounts.
+    #[prost(uint32, optional, tag = "1")]
+    pub max_in_flight: ::core::option::Option<u32>,
+    /// Waiting requests, by the engine's own figures.
+    #[prost(uint32, optional, tag = "2")]
+    pub max_waiting: ::core::option::Option<u32>,
+    /// Prompt tokens sent and not yet prefilled.
+    #[prost(uint64, optional, tag = "3")]
+    pub max_queued_tokens: ::core::option::Option<u64>,
+    /// Share of KV cache in use by running requests; 0 to 1.
+    #[prost(double, optional, tag = "4")]
+    pub max_kv_usage_ratio: ::core::option::Option<f64>,
+    /// Seconds after which clients are told to try again; 0 = default.
+    #[prost(uint32, tag = "5")]
+    pub retry_after_s: u32,
 }
 /// Mode of one route.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -344,6 +375,9 @@ pub struct EndpointLoad {
     /// Age of the scraped figures.
     #[prost(uint32, tag = "7")]
     pub age_ms: u32,
+    /// Requests in the engine, by its own figures, that no gateway accounted for when they were read.
+    #[prost(uint32, optional, tag = "20")]
+    pub others: ::core::option::Option<u32>,
 }
 /// Acknowledges messages of the gateway.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
@@ -369,7 +403,7 @@ pub struct Up {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What the message says.
-    #[prost(oneof = "up::Kind", tags = "2, 3, 4, 5, 6")]
+    #[prost(oneof = "up::Kind", tags = "2, 3, 4, 5, 6, 20")]
     pub kind: ::core::option::Option<up::Kind>,
 }
 /// Nested message and enum types in `Up`.
@@ -392,6 +426,9 @@ pub mod up {
         /// A decision in full, and how it went.
         #[prost(message, tag = "6")]
         Sampled(::prost::alloc::boxed::Box<super::Sampled>),
+        /// A request went on to another endpoint than was decided: takes the place of what was said of it before.
+        #[prost(message, tag = "20")]
+        Moved(super::Routed),
     }
 }
 /// First message of a stream.
@@ -436,7 +473,7 @@ pub struct Routed {
     /// Unique within the gateway.
     #[prost(uint64, tag = "1")]
     pub request: u64,
-    /// Endpoint id.
+    /// Endpoint id; of a moved request 4294967295 = one that this shard does not have.
     #[prost(uint32, tag = "2")]
     pub endpoint: u32,
     /// 8-byte rung hashes, shallowest first.
@@ -454,6 +491,9 @@ pub struct Routed {
     /// Whether the rungs are at the depths of token space, which has more of them.
     #[prost(bool, tag = "7")]
     pub token_ids: bool,
+    /// How long ago the decision was taken, in ms: it may have waited for a stream.
+    #[prost(uint32, tag = "20")]
+    pub age_ms: u32,
 }
 /// How a routed request went.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -461,7 +501,7 @@ pub struct Outcome {
     /// As in Routed.
     #[prost(uint64, tag = "1")]
     pub request: u64,
-    /// Endpoint id that really served.
+    /// Endpoint id that really served; 4294967295 = one that this shard does not have.
     #[prost(uint32, tag = "2")]
     pub endpoint: u32,
     /// Time to first byte of the reply's body; 0 = unknown.
@@ -495,6 +535,12 @@ pub struct Outcome {
     /// completions.
     #[prost(bool, tag = "13")]
     pub counts_cached: bool,
+    /// HTTP status of the reply; 0 = there was none.
+    #[prost(uint32, tag = "20")]
+    pub status: u32,
+    /// From the reply's usage: tokens generated.
+    #[prost(uint32, optional, tag = "21")]
+    pub completion_tokens: ::core::option::Option<u32>,
 }
 /// A decision in full, and how it went. Nothing of the prompt is in it.
 #[derive(Clone, PartialEq, ::prost::Message)]

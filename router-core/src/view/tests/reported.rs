@@ -27,12 +27,15 @@ fn a_reply_tells_every_vm_and_the_indexer_how_busy_its_engine_is() {
         ..Ending::default()
     };
     proxy.vms[0].finish(RequestId(1), ending, proxy.now_ms);
-    assert_eq!(seen(&proxy, 0, key).waiting, Some(7));
+    assert_eq!(seen(&proxy, 0, key).waiting(), Some(7));
     proxy.run(2);
     for vm in 0..2 {
         let load = seen(&proxy, vm, key);
-        assert_eq!((load.waiting, load.kv_usage_ratio), (Some(7), Some(0.75)));
-        assert!(!load.is_known, "what is on its way is not in it");
+        assert_eq!(
+            (load.waiting(), load.kv_usage_ratio()),
+            (Some(7), Some(0.75))
+        );
+        assert!(!load.is_known(), "what is on its way is not in it");
     }
     let told = proxy.sent.iter().any(|up| match &up.kind {
         Some(up::Kind::Outcome(outcome)) => outcome.waiting == Some(7),
@@ -41,7 +44,7 @@ fn a_reply_tells_every_vm_and_the_indexer_how_busy_its_engine_is() {
     assert!(told);
     // What is old is not known any more, and is not idle.
     proxy.now_ms += MAX_LOAD_AGE_MS + 20;
-    assert_eq!(seen(&proxy, 0, key).waiting, None);
+    assert_eq!(seen(&proxy, 0, key).waiting(), None);
 }
 
 #[test]
@@ -65,7 +68,7 @@ fn an_endpoint_with_a_rank_is_not_spoken_for_and_the_newer_word_counts() {
     for key in [ranked, stranger, whole] {
         proxy.vms[0].reported(key, BUSY, proxy.now_ms);
     }
-    let waiting = |proxy: &Proxy, key| seen(proxy, 0, key).waiting;
+    let waiting = |proxy: &Proxy, key| seen(proxy, 0, key).waiting();
     assert_eq!(
         [ranked, stranger].map(|key| waiting(&proxy, key)),
         [None; 2]
@@ -88,5 +91,8 @@ fn an_endpoint_with_a_rank_is_not_spoken_for_and_the_newer_word_counts() {
     };
     proxy.vms[0].reported(whole, half, proxy.now_ms);
     let load = seen(&proxy, 0, whole);
-    assert_eq!((load.waiting, load.kv_usage_ratio), (Some(1), Some(0.75)));
+    assert_eq!(
+        (load.waiting(), load.kv_usage_ratio()),
+        (Some(1), Some(0.75))
+    );
 }

@@ -23,9 +23,9 @@ const LIMIT: Duration = Duration::from_mins(1);
 const PROGRAM: &str = "prefixway-cases";
 
 /// What has to be there.
-pub(super) struct Parts {
-    envoy: PathBuf,
-    module: PathBuf,
+pub(crate) struct Parts {
+    pub(crate) envoy: PathBuf,
+    pub(crate) module: PathBuf,
     indexer: PathBuf,
 }
 
@@ -34,7 +34,7 @@ impl Parts {
     ///
     /// # Errors
     /// What is missing.
-    pub(super) fn find() -> Result<Self, String> {
+    pub(crate) fn find() -> Result<Self, String> {
         let said = |error: anyhow::Error| format!("{error:#}").trim().replace('\n', "; ");
         Ok(Self {
             envoy: rig::envoy_binary().map_err(said)?,
@@ -78,7 +78,7 @@ impl System {
         let (grpc, http) = (free_address()?, free_address()?);
         let indexer = if setup.is_known {
             let text = configuration(setup, family, &pods, folder.path(), [http, grpc]);
-            Some(indexer(parts, folder.path(), &text, http).await?)
+            Some(start_indexer(parts, folder.path(), &text, http).await?)
         } else {
             None
         };
@@ -185,7 +185,11 @@ fn configuration(
     format!("{configuration:#}\n")
 }
 
-async fn indexer(
+/// Starts an indexer, and waits until it is ready.
+///
+/// # Errors
+/// It does not get ready.
+pub(crate) async fn start_indexer(
     parts: &Parts,
     folder: &Path,
     configuration: &str,

@@ -1,0 +1,136 @@
+//! The scenario cases: pods, arrivals, faults and bounds, played in the host emulator and in real Envoy.
+//!
+//! ```text
+//!  scenarios/*.json ─ one format for each kind ─┬─ wasm: built filter, scripted indexer, as many VMs as the case has workers ─┬─► Line
+//!                                               └─ envoy: real Envoy, real indexer, pods that do as the case says ────────────┘
+//! ```
+//!
+//! Numbers, pods, variants and expectations come from the files; the code knows what the words mean. What a level can't express is said
+//! in the case's line, and is never taken for a pass.
+
+mod admission;
+mod eligible;
+mod endings;
+mod faults;
+mod pods;
+#[cfg(feature = "envoy")]
+mod real;
+mod replies;
+mod spread;
+mod world;
+
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+
+use crate::error::CaseError;
+use crate::folder;
+use crate::report::{Line, Status};
+#[cfg(feature = "envoy")]
+use crate::requests::levels::envoy::system::Parts;
+
+/// What a level found: things that it could not express. That the rest holds is in there being no error.
+type Notes = Vec<String>;
+
+/// A scenario that is read.
+trait Scenario {
+    /// Plays it in the host emulator.
+    ///
+    /// # Errors
+    /// What does not hold.
+    fn wasm(&self) -> Result<Notes, CaseError>;
+
+    /// Plays it in real Envoy.
+    ///
+    /// # Errors
+    /// What does not hold.
+    #[cfg(feature = "envoy")]
+    fn envoy(&self, parts: &Parts) -> Result<Notes, CaseError>;
+}
+
+/// Scenarios that need what is not there yet, and what that is.
+const WAITING: [(&str, &str); 2] = [
+    ("S07", "needs prefill and decode in two places"),
+    ("S08", "needs prefill and decode in two places"),
+];
+
+/// Runs every file of `folder`, by name.
+pub fn run(folder: &Path) -> Vec<Line> {
+    let files = folder::files(folder, &["json"]);
+    files.iter().map(|file| run_file(file)).collect()
+}
+
+fn run_file(path: &Path) -> Line {
+    let (id, file) = (folder::id(path), folder::name(path));
+    if let Some((_, why)) = WAITING.iter().find(|(waiting, _)| *waiting == id) {
+        return Line {
+            id,
+            file,
+            status: Status::Pending,
+            levels: Vec::new(),
+            why: vec![(*why).to_owned()],
+        };
+    }
+    let scenario = match read(path, &id) {
+        Ok(scenario) => scenario,
+        Err(error) => {
+            return Line {
+                id,
+                file,
+                status: Status::Fail,
+                levels: Vec::new(),
+                why: vec![error.to_string()],
+            };
+        }
+    };
+    let mut line = Line {
+        id,
+        file,
+        status: Status::Pass,
+        levels: Vec::new(),
+        why: Vec::new(),
+    };
+    play(&mut line, "wasm", scenario.wasm());
+    #[cfg(feature = "envoy")]
+    match Parts::find() {
+        Ok(parts) => play(&mut line, "envoy", scenario.envoy(&parts)),
+        Err(why) => {
+            line.status = line.status.max(Status::Pending);
+            line.why.push(format!("no envoy: {why}"));
+        }
+    }
+    line
+}
+
+fn play(line: &mut Line, level: &'static str, result: Result<Notes, CaseError>) {
+    line.levels.push(level);
+    match result {
+        Ok(notes) => line
+            .why
+            .extend(notes.into_iter().map(|note| format!("[{level}] {note}"))),
+        Err(error) => {
+            line.status = Status::Fail;
+            line.why.insert(0, format!("[{level}] {error}"));
+        }
+    }
+}
+
+fn read(path: &Path, id: &str) -> Result<Box<dyn Scenario>, CaseError> {
+    fn of<S: Scenario + DeserializeOwned + 'static>(
+        bytes: &[u8],
+    ) -> Result<Box<dyn Scenario>, CaseError> {
+        Ok(Box::new(serde_json::from_slice::<S>(bytes)?))
+    }
+    let bytes = folder::read(path)?;
+    match id {
+        "S01" => of::<spread::Burst>(&bytes),
+        "S02" => of::<spread::Unknown>(&bytes),
+        "S03" => of::<spread::HotPrefix>(&bytes),
+        "S04" => of::<eligible::Eligible>(&bytes),
+        "S05" => of::<admission::Admission>(&bytes),
+        "S06" => of::<endings::Endings>(&bytes),
+        "S09" => of::<replies::Replies>(&bytes),
+        "S10" => of::<faults::Faults>(&bytes),
+        other => Err(CaseError::not_understood(format!("scenario {other}"))),
+    }
+}
