@@ -118,6 +118,12 @@ impl Route<'_> {
             .map_or(1, |request| request.load_units)
     }
 
+    /// Whether its API leaves cached tokens out of its usage only where there were none, or where the engine never tells them: of the others
+    /// nothing follows from what is left out.
+    pub fn counts_cached(&self) -> bool {
+        matches!(self.api, Api::Chat | Api::Completions)
+    }
+
     /// Whether its answer is streamed.
     pub fn is_streamed(&self) -> bool {
         self.request.as_ref().is_ok_and(|request| request.stream)

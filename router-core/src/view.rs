@@ -70,8 +70,8 @@ pub struct Ending {
     pub indexed_cached_tokens: Option<u32>,
     /// The request was not sent where the decision said.
     pub is_unsteered: bool,
-    /// The reply was streamed.
-    pub is_streamed: bool,
+    /// Its API leaves cached tokens out of its usage only where there were none, or where the engine never tells them.
+    pub counts_cached: bool,
     /// What the engine said of its load with the reply.
     pub report: Option<orca::Report>,
 }
@@ -392,7 +392,7 @@ impl RoutingView {
             completion_tokens: ending.completion_tokens,
             indexed_cached_tokens: ending.indexed_cached_tokens,
             unsteered: ending.is_unsteered,
-            streamed: ending.is_streamed,
+            counts_cached: ending.counts_cached,
             waiting: ending.report.and_then(|report| report.waiting),
             kv_usage_ratio: ending.report.and_then(|report| report.kv_usage_ratio),
         };

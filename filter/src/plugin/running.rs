@@ -268,7 +268,7 @@ impl Running {
             status: answer.status,
             indexed_cached_tokens: indexed.filter(|_| !told.is_stranger),
             is_unsteered: !told.is_steered,
-            is_streamed: choice.is_streamed,
+            counts_cached: choice.counts_cached,
             report: told.report,
         };
         let sample = self.sample(choice, told, now_ms);

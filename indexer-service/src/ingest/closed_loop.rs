@@ -8,7 +8,8 @@
 //! ```
 //!
 //! A reply without `usage` is no evidence, and neither is one whose `usage` never has `prompt_tokens_details`. vLLM (0.32, captured) leaves the
-//! details out of a reply whose prompt had nothing cached, too, so an engine that has given them before means 0 by leaving them out.
+//! details out of a reply whose prompt had nothing cached, too, so an engine that has given them before means 0 by leaving them out. That
+//! is so of chats and completions; other APIs spell usage otherwise, and nothing follows from what they leave out.
 
 use prefixway_core::proto;
 use prefixway_core::trust::{Evidence, Standing, Trust};
@@ -25,6 +26,8 @@ pub(super) struct Proof {
     replies: u64,
     with_usage: u64,
     with_details: u64,
+    /// Whether a chat or a completion has told how much was cached.
+    tells_cached: bool,
 }
 
 /// The closed loop of one endpoint.
@@ -66,9 +69,12 @@ impl Proof {
         match outcome.cached_tokens {
             Some(cached) => {
                 self.with_details += 1;
+                self.tells_cached |= outcome.counts_cached;
                 (EvidenceKind::CachedTokens, Some(cached))
             }
-            None if self.with_details > 0 => (EvidenceKind::NoneCached, Some(0)),
+            None if self.tells_cached && outcome.counts_cached => {
+                (EvidenceKind::NoneCached, Some(0))
+            }
             None => (EvidenceKind::NoDetails, None),
         }
     }
@@ -183,8 +189,24 @@ mod tests {
         proto::Outcome {
             prompt_tokens,
             cached_tokens,
+            counts_cached: true,
             ..proto::Outcome::default()
         }
+    }
+
+    #[test]
+    fn nothing_follows_from_what_other_apis_leave_out() {
+        let of_other = |cached_tokens| proto::Outcome {
+            counts_cached: false,
+            ..reply(Some(100), cached_tokens)
+        };
+        let mut proof = Proof::default();
+        // Responses always has the details, whatever the engine's settings.
+        assert_eq!(proof.replied(&of_other(Some(0))).1, Some(0));
+        assert_eq!(proof.replied(&reply(Some(100), None)).1, None);
+        assert_eq!(proof.replied(&reply(Some(100), Some(16))).1, Some(16));
+        assert_eq!(proof.replied(&of_other(None)).1, None);
+        assert_eq!(proof.replied(&reply(Some(100), None)).1, Some(0));
     }
 
     #[test]

@@ -57,6 +57,7 @@ fn cached(tokens: u32) -> proto::Outcome {
     proto::Outcome {
         cached_tokens: Some(tokens),
         prompt_tokens: Some(320),
+        counts_cached: true,
         ..proto::Outcome::default()
     }
 }

@@ -63,7 +63,8 @@ fn an_outcome_tells_what_the_index_claimed_of_the_endpoint_that_served() {
         let heard = rig.indexer.heard.outcomes.pop().unwrap();
         let claim = heard.indexed_cached_tokens;
         // Whole blocks of what the rungs tell.
-        let is_it = claim.map(|tokens| tokens / 288 * 288) == claimed && !heard.unsteered;
+        let is_chat = heard.counts_cached && !heard.unsteered;
+        let is_it = claim.map(|tokens| tokens / 288 * 288) == claimed && is_chat;
         assert!(is_it, "{upstream}: {heard:?}");
         assert_eq!(
             (heard.prompt_tokens, heard.cached_tokens),

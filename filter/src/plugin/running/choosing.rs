@@ -25,6 +25,8 @@ pub(crate) struct Choice {
     pub(crate) destinations: String,
     /// Whether the answer is streamed: only then its first byte tells when prefill ended.
     pub(crate) is_streamed: bool,
+    /// Whether cached tokens that are left out of the answer's usage can be said to be none.
+    pub(crate) counts_cached: bool,
     /// For the response header, when that is allowed.
     pub(crate) explanation: Option<String>,
     /// Profile id of the model.
@@ -111,6 +113,7 @@ impl Running {
             destinations: addresses.join(","),
             explanation: explained.then(|| explain(&chosen)),
             is_streamed: route.is_streamed(),
+            counts_cached: route.counts_cached(),
             model: route.served.profile.id.clone(),
             session: user
                 .map(session_of)

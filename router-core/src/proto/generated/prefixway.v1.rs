@@ -525,15 +525,16 @@ pub struct Outcome {
     /// Whether the request was not sent where the decision said: nothing was speculated for it.
     #[prost(bool, tag = "9")]
     pub unsteered: bool,
-    /// Whether the reply was streamed: then `usage` is in it only when the client or the engine's settings ask for it.
-    #[prost(bool, tag = "10")]
-    pub streamed: bool,
     /// Waiting requests, as the engine said with the reply.
     #[prost(uint32, optional, tag = "11")]
     pub waiting: ::core::option::Option<u32>,
     /// Share of KV cache in use, as the engine said with the reply; 0 to 1.
     #[prost(double, optional, tag = "12")]
     pub kv_usage_ratio: ::core::option::Option<f64>,
+    /// Whether the reply's API leaves cached tokens out of its usage only where there were none, or where the engine never tells them: chats and
+    /// completions.
+    #[prost(bool, tag = "13")]
+    pub counts_cached: bool,
     /// HTTP status of the reply; 0 = there was none.
     #[prost(uint32, tag = "20")]
     pub status: u32,
