@@ -7,7 +7,8 @@
 #![expect(
     clippy::unwrap_used,
     clippy::indexing_slicing,
-    reason = "a test may stop at a mistake"
+    clippy::print_stdout,
+    reason = "a test may stop at a mistake, and tells how it goes"
 )]
 
 #[path = "../../bench-index/src/allocator.rs"]
