@@ -52,7 +52,7 @@ pub(crate) async fn run(upstream: SocketAddr, folder: &Path, span: Duration) -> 
     let envoy = start_envoy(upstream, running.grpc(), folder).await?;
     wait_for(
         "the filter in every worker",
-        Duration::from_secs(60),
+        Duration::from_mins(1),
         async || {
             let vms = envoy.stats("prefixway_ready_vms").await;
             let ready = vms.iter().any(|(_, vms)| *vms > u64::from(WORKERS));

@@ -53,7 +53,7 @@ pub(crate) fn count(number: u64) -> String {
     }
 }
 
-/// Prints the table, cell by cell, with ratios to plain Envoy and to ext_proc.
+/// Prints the table, cell by cell, with ratios to plain Envoy and to `ext_proc`.
 pub(crate) fn print(rows: &[Row]) {
     for cell in rows.chunk_by(|a, b| (a.body_bytes, a.concurrency) == (b.body_bytes, b.concurrency))
     {

@@ -3,7 +3,8 @@
 #[path = "../../indexer-service/tests/it/support/msgpack.rs"]
 #[expect(
     dead_code,
-    reason = "shared with the indexer's tests, which use more of it"
+    clippy::unwrap_used,
+    reason = "shared with the indexer's tests, which use more of it and may stop at a mistake"
 )]
 pub(crate) mod msgpack;
 
