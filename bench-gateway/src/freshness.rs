@@ -19,7 +19,7 @@ use serde_json::json;
 
 use crate::MODEL;
 use crate::http1::{self, Client};
-use crate::table::{MODEL_DIR, msgpack};
+use crate::table::{MODEL_DIR, unique};
 
 const ENGINES: u32 = 64;
 const BATCHES_PER_S: u32 = 20;
@@ -172,25 +172,7 @@ fn publish(
         if start.elapsed() > span {
             return Ok(());
         }
-        let tokens: Vec<u32> = (0..BLOCKS * BLOCK_TOKENS)
-            .map(|at| {
-                300 + if at < 4 {
-                    number / 10u32.pow(2 * at) % 100
-                } else {
-                    at * 7 % 1000
-                }
-            })
-            .collect();
-        let hashes: Vec<u64> = (1..=u64::from(BLOCKS))
-            .map(|block| u64::from(number) * 100 + block)
-            .collect();
-        let payload = msgpack::batch(&[msgpack::stored_in(
-            "GPU",
-            &hashes,
-            None,
-            &tokens,
-            BLOCK_TOKENS,
-        )]);
+        let (tokens, payload) = unique::stored(number, BLOCKS, BLOCK_TOKENS);
         let seq = u64::from(number / ENGINES).to_be_bytes();
         socket.send_multipart([&b""[..], &seq, &payload], 0)?;
         if number % ASKED == ASKED - 1 {

@@ -6,7 +6,9 @@
     clippy::unwrap_used,
     reason = "shared with the indexer's tests, which use more of it and may stop at a mistake"
 )]
-pub(crate) mod msgpack;
+mod msgpack;
+#[path = "../../indexer-service/benches/support/unique.rs"]
+pub(crate) mod unique;
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -91,7 +93,7 @@ impl Table {
         while now < rungs {
             for _ in 0..BATCHES {
                 let seq = u64::from(self.sent).to_be_bytes();
-                let payload = payload(self.sent);
+                let (_, payload) = unique::stored(self.sent, BLOCKS, BLOCK_TOKENS);
                 self.publisher
                     .send_multipart([&b""[..], &seq, &payload], 0)?;
                 self.sent += 1;
@@ -121,27 +123,4 @@ impl Table {
             .parse()
             .context("the indexer's size is no number")
     }
-}
-
-/// A prompt of blocks that no other batch has.
-fn payload(batch: u32) -> Vec<u8> {
-    let tokens: Vec<u32> = (0..BLOCKS * BLOCK_TOKENS)
-        .map(|at| {
-            300 + if at < 4 {
-                batch / 10u32.pow(2 * at) % 100
-            } else {
-                at * 7 % 1000
-            }
-        })
-        .collect();
-    let hashes: Vec<u64> = (1..=u64::from(BLOCKS))
-        .map(|block| u64::from(batch) * 100 + block)
-        .collect();
-    msgpack::batch(&[msgpack::stored_in(
-        "GPU",
-        &hashes,
-        None,
-        &tokens,
-        BLOCK_TOKENS,
-    )])
 }

@@ -22,6 +22,7 @@ mod world;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 
 use crate::error::CaseError;
 use crate::folder;
@@ -53,6 +54,9 @@ const WAITING: [(&str, &str); 2] = [
     ("S07", "needs prefill and decode in two places"),
     ("S08", "needs prefill and decode in two places"),
 ];
+
+/// Keys of every case that say what it is.
+const HEADING: [&str; 3] = ["id", "about", "from"];
 
 /// Runs every file of `folder`, by name.
 pub fn run(folder: &Path) -> Vec<Line> {
@@ -117,20 +121,26 @@ fn play(line: &mut Line, level: &'static str, result: Result<Notes, CaseError>) 
 
 fn read(path: &Path, id: &str) -> Result<Box<dyn Scenario>, CaseError> {
     fn of<S: Scenario + DeserializeOwned + 'static>(
-        bytes: &[u8],
+        played: Map<String, Value>,
     ) -> Result<Box<dyn Scenario>, CaseError> {
-        Ok(Box::new(serde_json::from_slice::<S>(bytes)?))
+        Ok(Box::new(S::deserialize(Value::Object(played))?))
     }
-    let bytes = folder::read(path)?;
+    let mut played: Map<String, Value> = serde_json::from_slice(&folder::read(path)?)?;
+    // What every case begins with is for people.
+    for key in HEADING {
+        if played.remove(key).is_none() {
+            return Err(CaseError::not_understood(format!("a case without {key}")));
+        }
+    }
     match id {
-        "S01" => of::<spread::Burst>(&bytes),
-        "S02" => of::<spread::Unknown>(&bytes),
-        "S03" => of::<spread::HotPrefix>(&bytes),
-        "S04" => of::<eligible::Eligible>(&bytes),
-        "S05" => of::<admission::Admission>(&bytes),
-        "S06" => of::<endings::Endings>(&bytes),
-        "S09" => of::<replies::Replies>(&bytes),
-        "S10" => of::<faults::Faults>(&bytes),
+        "S01" => of::<spread::Burst>(played),
+        "S02" => of::<spread::Unknown>(played),
+        "S03" => of::<spread::HotPrefix>(played),
+        "S04" => of::<eligible::Eligible>(played),
+        "S05" => of::<admission::Admission>(played),
+        "S06" => of::<endings::Endings>(played),
+        "S09" => of::<replies::Replies>(played),
+        "S10" => of::<faults::Faults>(played),
         other => Err(CaseError::not_understood(format!("scenario {other}"))),
     }
 }

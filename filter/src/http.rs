@@ -331,9 +331,7 @@ impl HttpFilter {
             None => Ok(()),
         }
     }
-}
 
-impl HttpFilter {
     /// A piece of the request's body came, or its trailers; gives whether the request is held still.
     fn is_held(&mut self) -> bool {
         let Some(context) = self.watched.take() else {

@@ -91,11 +91,16 @@ impl Plugin {
         log::debug!("host call failed: {error}");
     }
 
-    fn policy(&self) -> Option<&Policy> {
+    /// The plugin at work, as it is.
+    fn at_work(&self) -> Option<&Running> {
         match &self.state {
-            State::Running(running) => running.policy(),
+            State::Running(running) => Some(running),
             State::Fresh { .. } | State::Naming { .. } | State::Ended => None,
         }
+    }
+
+    fn policy(&self) -> Option<&Policy> {
+        self.at_work()?.policy()
     }
 
     /// Whether nothing is done for any route.
@@ -189,26 +194,21 @@ impl Plugin {
     /// Judges a request by its whole body, and chooses an endpoint for it.
     pub(crate) fn decide(&mut self, held: &Held, body: &[u8], mode: Mode, now_ns: u64) -> Judged {
         let explain = self.may_explain();
-        let fate = match &mut self.state {
-            State::Running(running) => {
-                running.settle(&self.metrics);
-                running.decide(held, body, now_ns, explain)
-            }
-            State::Fresh { .. } | State::Naming { .. } | State::Ended => {
-                Fate::Pass(Reason::NoSnapshot)
-            }
+        let fate = match self.running() {
+            Some((running, _)) => running.decide(held, body, now_ns, explain),
+            None => Fate::Pass(Reason::NoSnapshot),
         };
         match fate {
             Fate::Go(choice) => {
                 self.count(&choice);
                 Judged::Go(*choice)
             }
-            // Without a policy nothing is known that could be amiss with a model.
-            Fate::Pass(Reason::Amiss(_)) if self.policy().is_none() => {
-                self.unknown(held, Reason::NoSnapshot, mode)
-            }
-            Fate::Pass(Reason::NoSnapshot) => self.unknown(held, Reason::NoSnapshot, mode),
             Fate::Pass(reason) => {
+                // Without a policy nothing is known that could be amiss with a model.
+                let is_unsaid = matches!(reason, Reason::Amiss(_)) && self.policy().is_none();
+                if is_unsaid || reason == Reason::NoSnapshot {
+                    return self.unknown(held, Reason::NoSnapshot, mode);
+                }
                 self.metrics.decided(reason);
                 Judged::Pass(reason)
             }
@@ -289,10 +289,7 @@ impl Plugin {
 
     /// The endpoint with this address, of this rank if there is such a one.
     pub(crate) fn endpoint(&self, address: &str, rank: Option<u32>) -> Option<EndpointKey> {
-        match &self.state {
-            State::Running(running) => running.endpoint(address, rank),
-            State::Fresh { .. } | State::Naming { .. } | State::Ended => None,
-        }
+        self.at_work()?.endpoint(address, rank)
     }
 
     /// Another endpoint serves the request than was chosen.

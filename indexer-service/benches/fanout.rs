@@ -14,6 +14,8 @@
 #[path = "../tests/it/support/msgpack.rs"]
 #[expect(dead_code, reason = "shared with the tests, which use more of it")]
 mod msgpack;
+#[path = "support/unique.rs"]
+mod unique;
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -226,18 +228,7 @@ fn config(sockets: &[zmq::Socket], late: &LateEngine) -> Config {
 
 /// A batch of blocks that no other batch has, and the hash of their first rung.
 fn payload(batch: u32, profile: &Profile) -> (Vec<u8>, u64) {
-    let tokens: Vec<u32> = (0..BLOCKS * BLOCK_TOKENS)
-        .map(|i| {
-            300 + if i < 4 {
-                batch / 10u32.pow(2 * i) % 100
-            } else {
-                i * 7 % 1000
-            }
-        })
-        .collect();
-    let hashes: Vec<u64> = (1..=u64::from(BLOCKS))
-        .map(|block| u64::from(batch) * 100 + block)
-        .collect();
+    let (tokens, payload) = unique::stored(batch, BLOCKS, BLOCK_TOKENS);
     let vocabulary = profile.vocabulary.as_ref().unwrap();
     let text: Vec<u8> = tokens
         .iter()
@@ -252,16 +243,7 @@ fn payload(batch: u32, profile: &Profile) -> (Vec<u8>, u64) {
         salt: "",
     };
     let rungs = PromptHashes::new(scope.hash(SEED), &text, SEED, usize::MAX).rungs;
-    (
-        msgpack::batch(&[msgpack::stored_in(
-            "GPU",
-            &hashes,
-            None,
-            &tokens,
-            BLOCK_TOKENS,
-        )]),
-        rungs[0].hash,
-    )
+    (payload, rungs[0].hash)
 }
 
 /// Follows the stream until it ends; the delay of each batch, and when `last_rung` came.

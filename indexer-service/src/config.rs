@@ -23,6 +23,7 @@ use prefixway_core::text::ContentFormat;
 use crate::time_zone::Clock;
 
 pub use error::{ConfigError, Problem};
+pub use prefixway_core::admission::FailureMode;
 pub use raw::Raw;
 pub use seed::{SeedError, SeedSource};
 
@@ -305,26 +306,6 @@ pub struct Admission {
     pub max_kv_usage_ratio: Option<f64>,
     /// After this long clients are told to try again; whole seconds.
     pub retry_after: Duration,
-}
-
-/// What becomes of requests that nothing is known for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum FailureMode {
-    /// They pass to the proxy's fallback.
-    Open,
-    /// They are answered with 503.
-    Closed,
-}
-
-impl FailureMode {
-    /// The mode's name on the wire.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Open => "open",
-            Self::Closed => "closed",
-        }
-    }
 }
 
 /// Whether the filter steers.

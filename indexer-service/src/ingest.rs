@@ -359,12 +359,8 @@ impl Ingest {
         if now.duration_since(self.last_heartbeat) >= HEARTBEAT.min(self.config.policy.max_age / 4)
         {
             self.last_heartbeat = now;
-            let unix = SystemTime::now()
-                .duration_since(UNIX_EPOCH)
-                .unwrap_or_default();
-            let unix_ms = u64::try_from(unix.as_millis()).unwrap_or(u64::MAX);
             self.gateways.broadcast(&Kind::Heartbeat(proto::Heartbeat {
-                unix_ms,
+                unix_ms: unix_ms(),
                 version: self.publisher.version(),
             }));
             self.mark_cut_sources();
@@ -467,4 +463,12 @@ fn publisher(config: &Config, seed: Seed) -> Result<Publisher, IngestError> {
         // A rung is about 23 bytes in the table and far more in the index, so the index's bound is met first.
         max_bytes: usize::try_from(config.index.max_bytes).unwrap_or(usize::MAX),
     })?)
+}
+
+/// Unix time in ms, by this clock.
+fn unix_ms() -> u64 {
+    let unix = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
 }

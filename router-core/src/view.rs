@@ -27,6 +27,9 @@ use crate::{
     snapshot::{EndpointKey, PromptHashes, ReplicaError, Rung},
 };
 
+/// Most endpoints that the indexer is told of a decision in full, best first.
+pub const MAX_CONSIDERED: usize = 8;
+
 /// Settings of a view.
 #[derive(Clone, Debug)]
 pub struct ViewConfig {

@@ -17,12 +17,6 @@ use crate::error::CaseError;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Admission {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "about")]
-    _about: String,
-    #[serde(rename = "from")]
-    _from: Vec<String>,
     variants: Vec<Variant>,
 }
 

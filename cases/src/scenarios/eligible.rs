@@ -19,12 +19,6 @@ use crate::error::CaseError;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Eligible {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "about")]
-    _about: String,
-    #[serde(rename = "from")]
-    _from: Vec<String>,
     pods: Vec<Pod>,
     arrivals: Arrivals,
     also: String,

@@ -30,12 +30,6 @@ const SLOW_TICK_MS: u64 = 100;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Endings {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "about")]
-    _about: String,
-    #[serde(rename = "from")]
-    _from: Vec<String>,
     pods: Vec<Pod>,
     streams: Vec<Stream>,
     expect: Expect,

@@ -25,12 +25,6 @@ const TOKENS: u32 = 200;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Faults {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "about")]
-    _about: String,
-    #[serde(rename = "from")]
-    _from: Vec<String>,
     variants: Vec<Variant>,
 }
 
@@ -109,8 +103,12 @@ impl Fault {
     }
 }
 
-impl Scenario for Faults {
-    fn wasm(&self) -> Result<Notes, CaseError> {
+impl Faults {
+    /// Plays every fault; notes and errors begin with the fault's words.
+    fn each(
+        &self,
+        play: impl Fn(Fault, &Expect) -> Result<Option<String>, CaseError>,
+    ) -> Result<Notes, CaseError> {
         let mut notes = Notes::new();
         for variant in &self.variants {
             let fault = Fault::read(&variant.fault)?;
@@ -123,19 +121,16 @@ impl Scenario for Faults {
         }
         Ok(notes)
     }
+}
+
+impl Scenario for Faults {
+    fn wasm(&self) -> Result<Notes, CaseError> {
+        self.each(play)
+    }
 
     #[cfg(feature = "envoy")]
     fn envoy(&self, parts: &Parts) -> Result<Notes, CaseError> {
-        let mut notes = Notes::new();
-        for variant in &self.variants {
-            let fault = Fault::read(&variant.fault)?;
-            let at = |error: CaseError| CaseError::NotUnderstood {
-                what: format!("{}: {error}", variant.fault),
-            };
-            let note = real::play(parts, fault, &variant.expect).map_err(at)?;
-            notes.extend(note.map(|note| format!("{}: {note}", variant.fault)));
-        }
-        Ok(notes)
+        self.each(|fault, expect| real::play(parts, fault, expect))
     }
 }
 

@@ -26,12 +26,6 @@ const END: &str = "[DONE]";
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Replies {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "about")]
-    _about: String,
-    #[serde(rename = "from")]
-    _from: Vec<String>,
     response: Reply,
     variants: Vec<Variant>,
     expect: Expect,

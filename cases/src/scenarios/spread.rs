@@ -29,12 +29,6 @@ const USUAL_PROMPT_TOKENS: u32 = 512;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Burst {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "about")]
-    _about: String,
-    #[serde(rename = "from")]
-    _from: Vec<String>,
     pods: Vec<Pod>,
     prefix_tokens_matched: BTreeMap<String, u32>,
     arrivals: Arrivals,
@@ -113,12 +107,6 @@ impl BurstExpect {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unknown {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "about")]
-    _about: String,
-    #[serde(rename = "from")]
-    _from: Vec<String>,
     variants: Vec<UnknownVariant>,
 }
 
@@ -244,12 +232,6 @@ impl UnknownExpect {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct HotPrefix {
-    #[serde(rename = "id")]
-    _id: String,
-    #[serde(rename = "about")]
-    _about: String,
-    #[serde(rename = "from")]
-    _from: Vec<String>,
     pods: Vec<Pod>,
     prefix_tokens_matched: BTreeMap<String, u32>,
     prompt_tokens: u32,

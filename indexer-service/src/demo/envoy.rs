@@ -263,7 +263,7 @@ impl Envoy {
         self.admin
     }
 
-    /// Its process, as long as it runs.
+    /// Number of its process; `None` when it has ended.
     pub fn process_id(&self) -> Option<u32> {
         self.process.id()
     }
@@ -291,11 +291,6 @@ impl Envoy {
     /// The end of its log.
     pub fn log_tail(&self) -> String {
         self.process.log_tail()
-    }
-
-    /// Number of its process; `None` when it has ended.
-    pub fn pid(&self) -> Option<u32> {
-        self.process.id()
     }
 
     /// Stops it and waits for its end.

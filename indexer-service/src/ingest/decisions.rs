@@ -4,15 +4,15 @@
 //! megabytes.
 
 use std::collections::VecDeque;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use prefixway_core::proto;
+use prefixway_core::view::MAX_CONSIDERED;
 use serde::Serialize;
+
+use super::unix_ms;
 
 /// Decisions that are kept.
 pub const MAX_DECISIONS: usize = 1_024;
-/// Endpoints that are kept of a decision.
-const MAX_CONSIDERED: usize = 8;
 /// Bytes of a name that are kept.
 const MAX_NAME_BYTES: usize = 512;
 
@@ -197,13 +197,6 @@ fn named(name: String) -> Option<String> {
 fn cut(mut name: String) -> String {
     name.truncate(name.floor_char_boundary(MAX_NAME_BYTES));
     name
-}
-
-fn unix_ms() -> u64 {
-    let unix = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
-    u64::try_from(unix.as_millis()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

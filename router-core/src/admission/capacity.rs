@@ -6,6 +6,8 @@
 //!
 //! Without limits nothing is ever full: engines queue by themselves. What is not known of an endpoint does not make it full.
 
+use serde::Deserialize;
+
 use super::{Fault, Held, Refusal};
 use crate::{load::EndpointLoad, proto, view::Decision};
 
@@ -70,7 +72,8 @@ impl Limits {
 }
 
 /// What becomes of requests that nothing is known for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase")]
 pub enum FailureMode {
     /// They pass, to whatever the proxy falls back on.
     #[default]

@@ -138,16 +138,14 @@ impl Apply<'_> {
             let id = self.source.find(hash, self.store)?;
             (self.source.count(id, copies, self.store) > 0).then_some(id)
         };
-        let is_placed = |id: u32| self.store.blocks[id].is_placed();
-        if stored.hashes.iter().all(|hash| held(hash).is_some()) {
-            // What is known by its hash alone gets its content here.
-            let is_known = |hash: &EngineHash| held(hash).is_some_and(is_placed);
-            if stored.hashes.iter().all(is_known) {
-                Repeated::All
-            } else {
-                Repeated::Part
-            }
-        } else if self.source.is_partial && stored.hashes.iter().any(|hash| held(hash).is_some()) {
+        let is_held = |hash: &EngineHash| held(hash).is_some();
+        // What is known by its hash alone gets its content from the report.
+        let is_known =
+            |hash: &EngineHash| held(hash).is_some_and(|id| self.store.blocks[id].is_placed());
+        let mut hashes = stored.hashes.iter();
+        if hashes.clone().all(is_known) {
+            Repeated::All
+        } else if hashes.clone().all(is_held) || (self.source.is_partial && hashes.any(is_held)) {
             Repeated::Part
         } else {
             Repeated::Nothing

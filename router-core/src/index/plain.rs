@@ -84,27 +84,19 @@ impl Apply<'_> {
         }
         let mut ends = core::mem::take(&mut self.store.ends);
         let mut run = Run::new();
-        let mut stored = 0;
+        let mut stored = 0usize;
         let pieces = hashes
             .chunks(TOGETHER)
             .zip(tokens.chunks(TOGETHER * block_size));
-        for (hashes, tokens) in pieces {
+        'event: for (hashes, tokens) in pieces {
             self.work_out(tokens, place, &mut ends);
-            let blocks = ends.chunks_exact(block_size / CHUNK_TOKENS);
-            let mut done = 0;
-            for ((&hash, tokens), ends) in hashes
-                .iter()
-                .zip(tokens.chunks_exact(block_size))
-                .zip(blocks)
-            {
+            let blocks = tokens.chunks_exact(block_size);
+            let ends = ends.chunks_exact(block_size / CHUNK_TOKENS);
+            for ((&hash, tokens), ends) in hashes.iter().zip(blocks).zip(ends) {
                 if !self.store_block(hash, tokens, ends, tier, place, &mut run) {
-                    break;
+                    break 'event;
                 }
-                done += 1;
-            }
-            stored += done;
-            if done < hashes.len() {
-                break;
+                stored += 1;
             }
         }
         run.end(&mut self.store.rungs);

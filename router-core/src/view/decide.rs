@@ -155,6 +155,7 @@ impl RoutingView {
         let prompt_tokens = ask
             .prompt_tokens
             .unwrap_or_else(|| tokens(bytes, bytes_per_token));
+        let policy = self.policies().next();
         let beta = self
             .policies()
             .map(|policy| policy.beta)
@@ -166,15 +167,8 @@ impl RoutingView {
             phase: ask.phase,
             prompt_tokens,
             beta: beta.unwrap_or(DEFAULT_BETA),
-            fetch: self
-                .policies()
-                .next()
-                .map(FetchCosts::of)
-                .unwrap_or_default(),
-            max_imbalance: self
-                .policies()
-                .next()
-                .map_or(0, |policy| policy.max_imbalance),
+            fetch: policy.map(FetchCosts::of).unwrap_or_default(),
+            max_imbalance: policy.map_or(0, |policy| policy.max_imbalance),
             limits: self.limits(),
         };
 

@@ -233,7 +233,7 @@ async fn reconfigured(parts: &Parts, times: u64) -> anyhow::Result<Option<String
             failures
         });
     }
-    let pid = stand.envoy.pid().context("Envoy has ended")?;
+    let pid = stand.envoy.process_id().context("Envoy has ended")?;
     // What one update needs for a while is no growth.
     push(&mut stand, 0).await?;
     tokio::time::sleep(SETTLE).await;

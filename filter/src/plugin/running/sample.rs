@@ -1,13 +1,11 @@
 //! Decisions that the indexer is told in full: as many in a second as the policy says, and nothing of the prompt.
 
+use prefixway_core::mode::Arm;
 use prefixway_core::proto::{Considered, Sampled};
 use prefixway_core::schedule::Explanation;
+use prefixway_core::view::MAX_CONSIDERED;
 
 use super::{Choice, Running, Told};
-use prefixway_core::mode::Arm;
-
-/// Endpoints that are told, best first.
-const MAX_CONSIDERED: usize = 8;
 
 impl Running {
     /// The decision in full, when another one is due.
