@@ -11,9 +11,11 @@ mod check;
 mod describe;
 mod duration;
 mod error;
+mod profiles;
 mod raw;
 mod seed;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +26,7 @@ use crate::time_zone::Clock;
 
 pub use error::{ConfigError, Problem};
 pub use prefixway_core::admission::FailureMode;
+pub use profiles::Scheduling;
 pub use raw::Raw;
 pub use seed::{SeedError, SeedSource};
 
@@ -189,6 +192,8 @@ pub struct Endpoint {
     pub events: Option<Events>,
     /// Prefill rate in tokens per second.
     pub prefill_tokens_per_s: f64,
+    /// Labels that policies select by.
+    pub labels: BTreeMap<String, String>,
     /// Whether `/metrics` and `/health` are polled.
     pub scrape: bool,
 }
@@ -280,6 +285,8 @@ pub struct Policy {
     pub admission: Option<Admission>,
     /// What becomes of requests that nothing is known for; `None`: as gateways are configured.
     pub failure_mode: Option<FailureMode>,
+    /// How endpoints are chosen.
+    pub scheduling: Scheduling,
 }
 
 /// Mode of one route.

@@ -252,6 +252,9 @@ impl Endpoint {
             adapters: self.settings.adapters.clone().unwrap_or_default(),
             lists_adapters: self.settings.adapters.is_some(),
             prefix_trust: self.proof.share(),
+            labels: self.settings.labels.clone(),
+            kv_tokens: self.cache.tokens.unwrap_or(0),
+            ..proto::Endpoint::default()
         }
     }
 }
