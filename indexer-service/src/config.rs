@@ -11,6 +11,7 @@ mod check;
 mod describe;
 mod duration;
 mod error;
+mod expression;
 mod profiles;
 mod raw;
 mod seed;

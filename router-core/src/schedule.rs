@@ -18,6 +18,7 @@
 
 mod attribute;
 mod cost;
+pub mod expression;
 mod fetch;
 mod field;
 pub mod filter;

@@ -6,6 +6,8 @@ use prefixway_core::proto;
 use prefixway_core::schedule::Registry;
 use serde::Deserialize;
 
+use super::expression;
+
 /// A profile, as written.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -77,8 +79,11 @@ pub(super) fn check(
     known_pools: &[&str],
     wrong: &mut Vec<Wrong>,
 ) -> Scheduling {
+    let profiles = raw.iter().enumerate();
     let scheduling = Scheduling {
-        profiles: raw.iter().map(profile).collect(),
+        profiles: profiles
+            .map(|(at, raw)| profile(raw, &format!("policy.profiles[{at}]"), wrong))
+            .collect(),
         pools: pools
             .iter()
             .map(|(pool, of)| proto::PoolProfile {
@@ -92,7 +97,9 @@ pub(super) fn check(
         pool_profiles: scheduling.pools.clone(),
         ..proto::Policy::default()
     };
-    if let Err(error) = Registry::default().profiles(&policy) {
+    if wrong.is_empty()
+        && let Err(error) = Registry::default().profiles(&policy)
+    {
         wrong.push(Wrong {
             key: format!("policy.{}", error.path),
             value: String::new(),
@@ -139,24 +146,40 @@ pub(super) fn check(
     scheduling
 }
 
-fn profile(raw: &RawProfile) -> proto::SchedulingProfile {
-    let parameters = |map: &Option<serde_json::Map<String, serde_json::Value>>| {
-        map.as_ref()
-            .and_then(|map| serde_json::to_string(map).ok())
-            .unwrap_or_default()
-    };
+type RawParameters = Option<serde_json::Map<String, serde_json::Value>>;
+
+/// Name of the plugin that is written in CEL.
+const EXPRESSION: &str = "expression";
+
+fn profile(raw: &RawProfile, path: &str, wrong: &mut Vec<Wrong>) -> proto::SchedulingProfile {
+    let filters = raw.filters.iter().enumerate();
+    let filters = filters.map(|(at, of)| proto::Plugin {
+        r#type: of.r#type.clone(),
+        parameters: parameters(
+            &of.r#type,
+            &of.parameters,
+            &format!("{path}.filters[{at}]"),
+            wrong,
+        ),
+        weight: None,
+        required: of.required,
+    });
+    let filters = filters.collect();
+    let scorers = raw.scorers.iter().enumerate();
+    let scorers = scorers.map(|(at, of)| proto::Plugin {
+        r#type: of.r#type.clone(),
+        parameters: parameters(
+            &of.r#type,
+            &of.parameters,
+            &format!("{path}.scorers[{at}]"),
+            wrong,
+        ),
+        weight: of.weight,
+        required: false,
+    });
     proto::SchedulingProfile {
         name: raw.name.clone(),
-        filters: raw
-            .filters
-            .iter()
-            .map(|of| proto::Plugin {
-                r#type: of.r#type.clone(),
-                parameters: parameters(&of.parameters),
-                weight: None,
-                required: of.required,
-            })
-            .collect(),
+        filters,
         cost: raw.cost.as_ref().map(|cost| proto::Cost {
             beta: cost.beta,
             max_imbalance: cost.max_imbalance,
@@ -164,16 +187,33 @@ fn profile(raw: &RawProfile) -> proto::SchedulingProfile {
             output_tokens: cost.output_tokens,
             decode_ms_per_token: cost.decode_ms_per_token,
         }),
-        scorers: raw
-            .scorers
-            .iter()
-            .map(|of| proto::Plugin {
-                r#type: of.r#type.clone(),
-                parameters: parameters(&of.parameters),
-                weight: of.weight,
-                required: false,
-            })
-            .collect(),
+        scorers: scorers.collect(),
         picker: raw.picker.clone(),
+    }
+}
+
+/// Parameters as gateways read them; expressions are read here and sent as what they mean.
+fn parameters(plugin: &str, raw: &RawParameters, path: &str, wrong: &mut Vec<Wrong>) -> String {
+    let Some(raw) = raw else {
+        return String::new();
+    };
+    let text = raw.get("expression").and_then(|text| text.as_str());
+    if plugin != EXPRESSION {
+        return serde_json::to_string(raw).unwrap_or_default();
+    }
+    let compiled = match (text, raw.len()) {
+        (Some(text), 1) => expression::compile(text).map_err(|error| error.to_string()),
+        _ => Err("needs one key, expression, with a text".to_owned()),
+    };
+    match compiled {
+        Ok(parameters) => serde_json::to_string(&parameters).unwrap_or_default(),
+        Err(reason) => {
+            wrong.push(Wrong {
+                key: format!("{path}.parameters.expression"),
+                value: text.unwrap_or_default().to_owned(),
+                reason,
+            });
+            String::new()
+        }
     }
 }

@@ -14,6 +14,11 @@ use crate::snapshot::EndpointKey;
 pub trait Filter: fmt::Debug + Send + Sync {
     /// Sets `kept`, one for each of the field's contenders and true at first, to false where one is out of the question.
     fn keep(&self, field: &Field<'_>, kept: &mut [bool]);
+
+    /// Adds the request headers that it asks for, names in lower case.
+    fn headers(&self, names: &mut Vec<String>) {
+        let _ = names;
+    }
 }
 
 /// Endpoints with certain labels (`label-selector`).

@@ -125,6 +125,20 @@ pub struct Explanation {
 }
 
 impl Profile {
+    /// Request headers that its filters and scorers ask for, names in lower case, each once.
+    pub fn headers(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        for selecting in &self.filters {
+            selecting.filter.headers(&mut names);
+        }
+        for weighted in &self.scorers {
+            weighted.scorer.headers(&mut names);
+        }
+        names.sort();
+        names.dedup();
+        names
+    }
+
     /// Orders the eligible candidates, the chosen one first and then best first; full ones only where all are. The result depends on nothing
     /// but the arguments, and not on their order.
     pub fn rank(

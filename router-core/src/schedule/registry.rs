@@ -26,6 +26,7 @@
 //! | `topology-affinity` | `topology-affinity-scorer` | scorer | `host`, `rack`, `zone`, `region` |
 //! | `latency` | `latency-scorer` | scorer | `ttftWeight` (0.8), `tpotWeight` (0.2), `headroomSelectionStrategy` (least) |
 //! | `endpoint-attribute` | `endpoint-attribute-scorer` | scorer | `attribute`, `better` (lower), `fixedRange` |
+//! | `expression` | | filter, scorer | `expression`, in CEL: see [`super::expression`] |
 //! | `max-score`, `weighted-random`, `power-of-two`, `random` | the same with `-picker` | picker | |
 
 use std::collections::BTreeMap;
@@ -35,7 +36,7 @@ use serde_json::Value;
 
 use super::{
     Attribute, Cost, FetchCosts, Filter, Judge, LabelSelector, OnNone, Picker, Profile, Scorer,
-    Selecting, Weighted, filter, scorer,
+    Selecting, Weighted, expression, filter, scorer,
 };
 use crate::proto;
 
@@ -236,6 +237,9 @@ impl Registry {
             let label = parameters::<OfContext>(value)?.label();
             Ok(Box::new(filter::WithinContext(label)))
         });
+        add(&["expression"], |value| {
+            Ok(Box::new(expression::Keeping::try_new(parameters(value)?)?))
+        });
     }
 
     fn add_scorers(&mut self) {
@@ -309,6 +313,9 @@ impl Registry {
         );
         add(&["latency", "latency-scorer"], |value| {
             Ok(Box::new(parameters::<scorer::Latency>(value)?))
+        });
+        add(&["expression"], |value| {
+            Ok(Box::new(expression::Scoring::try_new(parameters(value)?)?))
         });
         add(
             &["endpoint-attribute", "endpoint-attribute-scorer"],

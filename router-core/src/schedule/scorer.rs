@@ -22,4 +22,9 @@ use super::Field;
 pub trait Scorer: fmt::Debug + Send + Sync {
     /// Sets `scores`, one for each of the field's contenders and 0 at first: 1 suits best. What is beyond 0 and 1 is cut off.
     fn score(&self, field: &Field<'_>, scores: &mut [f64]);
+
+    /// Adds the request headers that it asks for, names in lower case.
+    fn headers(&self, names: &mut Vec<String>) {
+        let _ = names;
+    }
 }

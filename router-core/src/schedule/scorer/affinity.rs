@@ -94,7 +94,7 @@ impl Scorer for ContextLength {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct HeaderLabel {
-    pub(in super::super) header_name: String,
+    header_name: String,
     label_key: String,
 }
 
@@ -107,6 +107,10 @@ impl Scorer for HeaderLabel {
             let is_same = contender.endpoint().label(&self.label_key) == Some(value);
             *score = f64::from(u8::from(is_same));
         }
+    }
+
+    fn headers(&self, names: &mut Vec<String>) {
+        names.push(self.header_name.clone());
     }
 }
 

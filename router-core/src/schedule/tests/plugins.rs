@@ -576,6 +576,7 @@ fn every_plugin_ranks_whatever_comes() {
         }
         "by-label" => json!({"label": "a"}),
         "accelerator" => json!({"classes": ["x"]}),
+        "expression" => json!({"expression": "", "tree": {"Number": 0.5}}),
         "utilization" | "utilization-filter" => json!({"conditions": []}),
         "header-label-affinity" | "header-label-affinity-scorer" => {
             json!({"headerName": "h", "labelKey": "l"})
@@ -588,6 +589,7 @@ fn every_plugin_ranks_whatever_comes() {
     for name in filters {
         let parameters = match name {
             "endpoint-attribute" | "endpoint-attribute-filter" => json!({"conditions": []}),
+            "expression" => json!({"expression": "", "tree": {"Bool": true}}),
             name => needs_parameters(name),
         };
         let profiles = filtering(name, &parameters, false);
