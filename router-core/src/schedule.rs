@@ -22,6 +22,7 @@
 //! [`TRIALS`].
 
 mod fetch;
+pub mod rates;
 
 pub use fetch::{DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN, FetchCosts};
 
