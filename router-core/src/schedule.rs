@@ -1,12 +1,15 @@
 //! Choosing endpoints.
 //!
 //! ```text
-//!   ttft(e) = (queued_prefill(e) + beta * uncached(e)) / prefill_rate(e) + fetch(e)        lowest wins
+//!   ttft(e) = (queued_prefill(e) + uncached(e)) / prefill_rate(e) + fetch(e)
+//!   cost(e) = ttft(e) + (beta - 1) * uncached(e) / mean prefill_rate                       lowest wins
 //! ```
 //!
 //! `queued_prefill` are prompt tokens sent to the endpoint and not yet prefilled, `uncached` those of this prompt that it does not
-//! hold. `beta` = 2 makes a hit worth more than the wait it saves once, because the copy made by a miss displaces others; mean TTFT
-//! is then within 10 % of a clairvoyant greedy choice (simulation on public traces). Costs are compared in whole milliseconds; equal ones by
+//! hold. The second term of the cost is what a miss costs others: they wait for its work, and its copy displaces theirs. It is reckoned by one rate
+//! for all: on a slow endpoint the work takes longer, but as many fewer requests wait there. `beta` = 2 while nothing waits, and more the longer
+//! requests wait ([`BETA_PER_WAIT_S`]), since work is then what everybody waits for. Mean TTFT is within 10 % of a clairvoyant greedy choice
+//! (`docs/simulation.md`). Costs are compared in whole milliseconds; equal ones by
 //! requests in flight, then at random by the seed. Unknown load counts as the mean of the known ones when that is more. Requests that wait in
 //! an engine and that no gateway accounts for count as prompts like this one.
 //!
@@ -34,6 +37,12 @@ use crate::{
 
 /// `beta` when the policy has none.
 pub const DEFAULT_BETA: f64 = 2.0;
+
+/// How much `beta` grows with each second of the mean wait for prefill over all candidates.
+pub const BETA_PER_WAIT_S: f64 = 0.5;
+
+/// Most that `beta` grows to; more than that gains nothing in simulation.
+pub const MAX_BETA: f64 = 8.0;
 
 /// Prefill rate when no candidate's is known.
 pub const DEFAULT_PREFILL_TOKENS_PER_S: f64 = 8_000.0;
@@ -225,16 +234,21 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
         DEFAULT_BETA
     };
 
+    let common_rate = mean_rate.unwrap_or(DEFAULT_PREFILL_TOKENS_PER_S);
+    let rate = |candidate: &Candidate<'_>| {
+        let known = candidate.endpoint.prefill_tokens_per_s;
+        known.unwrap_or(common_rate)
+    };
+    let waits = eligible.iter();
+    let wait_s = mean(waits.map(|of| reckon(of).queued_tokens / rate(of))).unwrap_or(0.0);
+    let beta = (beta + BETA_PER_WAIT_S * wait_s).min(beta.max(MAX_BETA));
+
     let is_trial = scatter(EndpointKey(0), seed).is_multiple_of(TRIALS);
 
     let mut ranking: Vec<Explanation> = eligible
         .into_iter()
         .map(|candidate| {
-            let rate = candidate
-                .endpoint
-                .prefill_tokens_per_s
-                .or(mean_rate)
-                .unwrap_or(DEFAULT_PREFILL_TOKENS_PER_S);
+            let rate = rate(candidate);
             let load = reckon(candidate);
             let is_overfull = load.is_overfull(least, need);
             let credit = if is_trial {
@@ -245,7 +259,9 @@ pub fn rank(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<Exp
             let uncached_tokens = need.prompt_tokens.saturating_sub(credit.tokens());
             let fetch_ms = need.fetch.ms(credit, need.prompt_tokens);
             let work_ms = |weight: f64, uncached: u32, fetch_ms: f64| {
-                1_000.0 * (load.queued_tokens + weight * f64::from(uncached)) / rate + fetch_ms
+                let uncached = f64::from(uncached);
+                let others_s = (weight - 1.0) * uncached / common_rate;
+                1_000.0 * ((load.queued_tokens + uncached) / rate + others_s) + fetch_ms
             };
             Explanation {
                 key: candidate.endpoint.key,

@@ -9,7 +9,9 @@
 //! An engine that prefills one prompt after the other shows its rate between two first tokens, whatever waits before them. `F` are the tokens that were
 //! seen to be computed since the dispatch, so that other gateways' requests, whose replies are not seen, count as what is left of `Q`.
 //!
-//! The estimate is the median of the newest [`WINDOW`] samples, weighted by tokens, so that neither a wrong prediction nor a stalled reply moves it. It is
+//! Every request has fixed costs besides, so the rate is a slope: tokens over time between two samples. The newest [`WINDOW`] samples are ordered by
+//! tokens, and each of the lower half is paired with one of the upper half; the estimate is the median slope, weighted by tokens, so that neither a wrong
+//! prediction nor a stalled reply moves it. Where prompts are too much alike for a slope it is the median of tokens over time. It is
 //! blended (in logarithms) with what is believed without it: an endpoint's with its class's, a class's with the configured rate. Evidence
 //! halves each [`HALF_LIFE_MS`], so without replies the rate goes back to the configured one; it never leaves [`MOST_FACTOR`] times that, either way.
 
@@ -53,19 +55,22 @@ pub struct Observation {
     pub queued_tokens: u64,
 }
 
+/// Spread of tokens, as a share of all of them, from which on a slope is taken.
+const MIN_SPREAD: f64 = 0.25;
+
 #[derive(Clone, Copy, Debug)]
 struct Sample {
     at_ms: u64,
-    weight: f64,
-    tokens_per_s: f64,
+    tokens: f64,
+    ms: f64,
 }
 
 /// What is known of one endpoint or class.
 #[derive(Clone, Debug, Default)]
 struct Evidence {
     samples: VecDeque<Sample>,
-    /// Weighted median, and the weight behind it at `at_ms`.
-    median: f64,
+    /// The estimate, and the weight behind it at `at_ms`.
+    tokens_per_s: f64,
     weight: f64,
     at_ms: u64,
 }
@@ -77,30 +82,38 @@ impl Evidence {
         }
         self.samples.push_back(sample);
         self.at_ms = self.at_ms.max(sample.at_ms);
-        let mut weighted: Vec<(f64, f64)> = self
-            .samples
-            .iter()
-            .map(|of| (of.tokens_per_s, of.weight * left(self.at_ms, of.at_ms)))
+        let weight = |of: &Sample| (of.tokens / FULL_TOKENS).min(1.0) * left(self.at_ms, of.at_ms);
+        self.weight = self.samples.iter().map(weight).sum();
+        let mut sorted: Vec<Sample> = self.samples.iter().copied().collect();
+        sorted.sort_by(|one, other| one.tokens.total_cmp(&other.tokens));
+        let (lower, upper) = sorted.split_at(sorted.len() / 2);
+        let pairs = lower.iter().zip(upper);
+        let slopes: Vec<(f64, f64)> = pairs
+            .map(|(short, long)| {
+                let tokens = long.tokens - short.tokens;
+                let ms = long.ms - short.ms;
+                // More tokens in no more time: faster than can be told.
+                let rate = if ms > 0.0 { tokens / ms } else { f64::INFINITY };
+                (rate, tokens * left(self.at_ms, short.at_ms.min(long.at_ms)))
+            })
             .collect();
-        weighted.sort_by(|one, other| one.0.total_cmp(&other.0));
-        self.weight = weighted.iter().map(|(_, weight)| weight).sum();
-        let mut below = 0.0;
-        for (rate, weight) in weighted {
-            below += weight;
-            self.median = rate;
-            if 2.0 * below >= self.weight {
-                return;
-            }
-        }
+        let spread: f64 = slopes.iter().map(|(_, tokens)| tokens).sum();
+        let all: f64 = sorted.iter().map(|of| of.tokens * left(self.at_ms, of.at_ms)).sum();
+        let slope = (spread >= MIN_SPREAD * all).then(|| median(slopes));
+        let per_ms = slope.filter(|slope| slope.is_finite() && *slope > 0.0).unwrap_or_else(|| {
+            let rates = sorted.iter().map(|of| (of.tokens / of.ms, of.tokens * left(self.at_ms, of.at_ms)));
+            median(rates.collect())
+        });
+        self.tokens_per_s = 1_000.0 * per_ms;
     }
 
     /// The belief `prior`, as far as evidence does not say otherwise.
     fn blend(&self, prior: f64, now_ms: u64) -> f64 {
         let weight = self.weight * left(now_ms, self.at_ms);
-        if weight <= 0.0 {
+        if weight <= 0.0 || self.tokens_per_s <= 0.0 {
             return prior;
         }
-        ((PRIOR * prior.ln() + weight * self.median.ln()) / (PRIOR + weight)).exp()
+        ((PRIOR * prior.ln() + weight * self.tokens_per_s.ln()) / (PRIOR + weight)).exp()
     }
 }
 
@@ -160,8 +173,8 @@ impl Learner {
         }
         let sample = Sample {
             at_ms: seen.now_ms,
-            weight: (tokens as f64 / FULL_TOKENS).min(1.0),
-            tokens_per_s: 1_000.0 * tokens as f64 / ms as f64,
+            tokens: tokens as f64,
+            ms: ms as f64,
         };
         evidence.add(sample);
         match self.classes.get_mut(class) {
@@ -183,6 +196,18 @@ impl Learner {
     pub fn forget(&mut self, endpoint: EndpointKey) {
         self.endpoints.remove(&endpoint);
     }
+}
+
+/// The value below which half of the weight lies; 0 of none.
+fn median(mut weighted: Vec<(f64, f64)>) -> f64 {
+    weighted.sort_by(|one, other| one.0.total_cmp(&other.0));
+    let all: f64 = weighted.iter().map(|(_, weight)| weight).sum();
+    let mut below = 0.0;
+    let at_half = weighted.iter().find(|(_, weight)| {
+        below += weight;
+        2.0 * below >= all
+    });
+    at_half.map_or(0.0, |(value, _)| *value)
 }
 
 /// Share of evidence that is left.
@@ -235,6 +260,25 @@ mod tests {
         near(learner.rate(B, "other", 8_000.0, now_ms), 8_000.0);
         learner.forget(A);
         near(learner.rate(A, "class", 8_000.0, now_ms), 2_000.0);
+    }
+
+    #[test]
+    fn fixed_costs_of_requests_are_not_taken_for_work() {
+        let mut learner = Learner::default();
+        let mut now_ms = 0;
+        for round in 0..100u32 {
+            let uncached_tokens = 300 + round * 37 % 1_500;
+            let ttft_ms = 40 + u64::from(uncached_tokens) / 8;
+            now_ms += 1_000;
+            let seen = Observation {
+                now_ms,
+                ttft_ms,
+                uncached_tokens,
+                queued_tokens: 0,
+            };
+            learner.observe(A, "class", &seen);
+        }
+        near(learner.rate(A, "class", 2_000.0, now_ms), 8_000.0);
     }
 
     #[test]
