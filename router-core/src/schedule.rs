@@ -26,12 +26,14 @@ mod labels;
 mod need;
 mod picker;
 mod profile;
+pub mod rates;
 pub mod registry;
 pub mod scorer;
 
 pub use attribute::Attribute;
 pub use cost::{
-    Cost, DEFAULT_BETA, DEFAULT_DECODE_MS_PER_TOKEN, DEFAULT_MAX_IMBALANCE, DEFAULT_OUTPUT_TOKENS,
+    BETA_PER_WAIT_S, Cost, DEFAULT_BETA, DEFAULT_DECODE_MS_PER_TOKEN, DEFAULT_MAX_IMBALANCE,
+    DEFAULT_OUTPUT_TOKENS, MAX_BETA,
 };
 pub use fetch::{DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN, FetchCosts};
 pub use field::{Contender, DEFAULT_PREFILL_TOKENS_PER_S, Field, TRIALS, is_eligible};

@@ -1,7 +1,8 @@
 //! The default: time to the first token, weighted so that hits are worth what they save others too.
 //!
 //! ```text
-//!   cost(e) = (queued_prefill(e) + beta * uncached(e)) / prefill_rate(e) + fetch(e) + decode_pressure(e)      lowest wins
+//!   ttft(e) = (queued_prefill(e) + uncached(e)) / prefill_rate(e) + fetch(e) + decode_pressure(e)
+//!   cost(e) = ttft(e) + (beta - 1) * uncached(e) / mean prefill_rate                          lowest wins
 //!
 //!   decode_pressure(e) = output_ms * ( max(0, in_flight(e) + 1 - max_sequences) / max_sequences       waits for a slot
 //!                                    + max(0, kv_usage(e) + uncached(e) / kv_tokens(e) - 1) / kv_usage(e) )   waits for memory
@@ -9,9 +10,11 @@
 //! ```
 //!
 //! `queued_prefill` are prompt tokens sent to the endpoint and not yet prefilled, `uncached` those of this prompt that it does not
-//! hold. `beta` = 2 makes a hit worth more than the wait it saves once, because the copy made by a miss displaces others; mean TTFT
-//! is then within 10 % of a clairvoyant greedy choice (simulation on public traces). Unknown load counts as the mean of the known ones when
-//! that is more. Requests that wait in an engine and that no gateway accounts for count as prompts like this one.
+//! hold. The second term of the cost is what a miss costs others: they wait for its work, and its copy displaces theirs. It is reckoned by one rate
+//! for all: on a slow endpoint the work takes longer, but as many fewer requests wait there. `beta` = 2 while nothing waits, and more the longer
+//! requests wait ([`BETA_PER_WAIT_S`]), since work is then what everybody waits for. Mean TTFT is within 10 % of a clairvoyant greedy choice
+//! (`docs/simulation.md`). Unknown load counts as the mean of the known ones when that is more. Requests that wait in an engine and that no
+//! gateway accounts for count as prompts like this one.
 //!
 //! `fetch` is the time in which the engine brings what it holds in slower tiers to its accelerator. It brings all of it, so it is the
 //! endpoint's cost even where computing would be faster; then another endpoint may win.
@@ -23,10 +26,16 @@
 //! **A hot prefix spills.** What an endpoint holds never makes it much busier than the others: from `max_imbalance` sequences more than the
 //! least busy one on, and half as many again, its cost is reckoned as if it held nothing.
 
-use super::{Contender, FetchCosts, Field};
+use super::{Contender, FetchCosts, Field, mean};
 
 /// `beta` when the policy has none.
 pub const DEFAULT_BETA: f64 = 2.0;
+
+/// How much `beta` grows with each second of the mean wait for prefill over all candidates.
+pub const BETA_PER_WAIT_S: f64 = 0.5;
+
+/// Most that `beta` grows to; more than that gains nothing in simulation.
+pub const MAX_BETA: f64 = 8.0;
 
 /// `max_imbalance` when the policy has none.
 pub const DEFAULT_MAX_IMBALANCE: u32 = 24;
@@ -40,7 +49,7 @@ pub const DEFAULT_DECODE_MS_PER_TOKEN: f64 = 30.0;
 /// Constants of the cost.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Cost {
-    /// Weight of uncached tokens; greater than 0.
+    /// Weight of uncached tokens while nothing waits; greater than 0.
     pub beta: f64,
     /// What slower tiers cost.
     pub fetch: FetchCosts,
@@ -67,6 +76,15 @@ impl Default for Cost {
     }
 }
 
+/// What of the cost is the same for all contenders of a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Weight of uncached tokens.
+    pub beta: f64,
+    /// Fewest sequences in flight at any.
+    pub least_in_flight: f64,
+}
+
 /// The terms of one endpoint's cost, in milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Terms {
@@ -83,22 +101,36 @@ pub struct Terms {
 }
 
 impl Cost {
-    /// The terms of a contender; `least` are the fewest sequences in flight at any.
-    pub fn terms(&self, field: &Field<'_>, contender: &Contender<'_>, least: f64) -> Terms {
+    /// What of the cost is the same for all contenders.
+    pub fn setting(&self, field: &Field<'_>) -> Setting {
+        let waits = field.contenders.iter();
+        let waits_s = waits.map(|of| of.queued_tokens / of.prefill_tokens_per_s);
+        let wait_s = mean(waits_s).unwrap_or(0.0);
+        Setting {
+            beta: (self.beta + BETA_PER_WAIT_S * wait_s).min(self.beta.max(MAX_BETA)),
+            least_in_flight: field.least(|contender| contender.in_flight),
+        }
+    }
+
+    /// The terms of a contender.
+    pub fn terms(&self, field: &Field<'_>, contender: &Contender<'_>, setting: Setting) -> Terms {
         let need = field.need;
         let fetch_ms = self.fetch.ms(contender.credit, need.prompt_tokens);
         let decode_ms = self.decode_ms(field, contender);
         let uncached = f64::from(contender.uncached_tokens);
-        let is_overfull = self.is_overfull(contender, least);
+        let is_overfull = self.is_overfull(contender, setting.least_in_flight);
+        let others_ms =
+            |uncached: f64| 1_000.0 * (setting.beta - 1.0) * uncached / field.common_rate;
+        let all = f64::from(need.prompt_tokens);
         Terms {
             fetch_ms,
             decode_ms,
             ttft_ms: contender.work_ms(uncached) + fetch_ms + decode_ms,
             cost_ms: decode_ms
                 + if is_overfull {
-                    contender.work_ms(self.beta * f64::from(need.prompt_tokens))
+                    contender.work_ms(all) + others_ms(all)
                 } else {
-                    contender.work_ms(self.beta * uncached) + fetch_ms
+                    contender.work_ms(uncached) + others_ms(uncached) + fetch_ms
                 },
             is_overfull,
         }

@@ -61,6 +61,8 @@ pub struct Field<'a> {
     pub need: &'a Need<'a>,
     /// In the order of the candidates.
     pub contenders: Vec<Contender<'a>>,
+    /// Mean of the known prefill rates, in tokens per second.
+    pub common_rate: f64,
     /// Decides between equals.
     pub seed: u64,
 }
@@ -140,7 +142,7 @@ impl<'a> Field<'a> {
         let rates = eligible
             .iter()
             .filter_map(|candidate| candidate.endpoint.prefill_tokens_per_s);
-        let usual_rate = mean(rates).unwrap_or(DEFAULT_PREFILL_TOKENS_PER_S);
+        let common_rate = mean(rates).unwrap_or(DEFAULT_PREFILL_TOKENS_PER_S);
         let known = eligible
             .iter()
             .filter(|candidate| candidate.load.is_known())
@@ -176,13 +178,14 @@ impl<'a> Field<'a> {
                 prefill_tokens_per_s: candidate
                     .endpoint
                     .prefill_tokens_per_s
-                    .unwrap_or(usual_rate),
+                    .unwrap_or(common_rate),
                 is_full: is_full(candidate),
             }
         });
         Self {
             need,
             contenders: contenders.collect(),
+            common_rate,
             seed,
         }
     }

@@ -170,12 +170,12 @@ impl Profile {
             Judge::Cost(cost) => cost,
             Judge::Scores => Cost::default(),
         };
-        let least = field.least(|contender| contender.in_flight);
+        let setting = cost.setting(&field);
         let greatest: f64 = self.scorers.iter().map(|of| of.weight).sum();
         let mut terms: Vec<Terms> = Vec::with_capacity(count);
         let mut judged: Vec<Judged> = Vec::with_capacity(count);
         for (at, contender) in field.contenders.iter().enumerate() {
-            let mut of = cost.terms(&field, contender, least);
+            let mut of = cost.terms(&field, contender, setting);
             let scored = self.scorers.iter().zip(&scores).map(|(weighted, scores)| {
                 let score = scores.get(at).copied().unwrap_or(0.0);
                 (weighted.weight, score)
