@@ -286,6 +286,8 @@ pub struct Policy {
     pub admission: Option<Admission>,
     /// What becomes of requests that nothing is known for; `None`: as gateways are configured.
     pub failure_mode: Option<FailureMode>,
+    /// Whether prefill rates follow what replies show.
+    pub learn_rates: bool,
     /// How endpoints are chosen.
     pub scheduling: Scheduling,
 }
@@ -403,6 +405,14 @@ impl Config {
             overrides: overrides.clone(),
         });
         Ok(config)
+    }
+
+    /// Checks the `policy` of a text, without a model or an endpoint.
+    ///
+    /// # Errors
+    /// It is not YAML of this shape, or breaks rules.
+    pub fn check_policy(text: &str) -> Result<(), ConfigError> {
+        check::check_policy(&Raw::from_yaml(text)?)
     }
 
     /// Keys at the top level that `other` has otherwise, besides `policy`: what does not change while the service runs.

@@ -506,6 +506,10 @@ fn routed(
         estimated_prompt_tokens: decision.prompt_tokens,
         token_ids: PromptHashes::space(rungs) == Space::Token,
         is_cold: decision.matched_bytes == 0,
+        queued_prefill_tokens: decision
+            .ranking
+            .first()
+            .map_or(0, |best| best.queued_prefill_tokens),
         age_ms: 0,
     }
 }

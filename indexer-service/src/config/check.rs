@@ -51,6 +51,18 @@ pub(super) fn check(raw: &Raw, base: &Path) -> Result<Config, ConfigError> {
     }
 }
 
+pub(super) fn check_policy(raw: &Raw) -> Result<(), ConfigError> {
+    let mut checker = Checker {
+        problems: Vec::new(),
+    };
+    checker.policy(&raw.policy, &raw.models);
+    if checker.problems.is_empty() {
+        Ok(())
+    } else {
+        Err(ConfigError::Invalid(checker.problems))
+    }
+}
+
 struct Checker {
     problems: Vec<Problem>,
 }
@@ -282,6 +294,7 @@ impl Checker {
                 .as_ref()
                 .map(|admission| self.admission(admission)),
             failure_mode: raw.failure_mode,
+            learn_rates: raw.learn_rates.unwrap_or(true),
             scheduling: self.scheduling(raw, models),
         }
     }

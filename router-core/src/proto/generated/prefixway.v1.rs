@@ -582,6 +582,9 @@ pub struct Routed {
     /// Whether nobody held any of the prompt.
     #[prost(bool, tag = "8")]
     pub is_cold: bool,
+    /// Prompt tokens that waited at the endpoint before it.
+    #[prost(uint64, tag = "9")]
+    pub queued_prefill_tokens: u64,
     /// How long ago the decision was taken, in ms: it may have waited for a stream.
     #[prost(uint32, tag = "20")]
     pub age_ms: u32,
