@@ -32,8 +32,8 @@ pub mod scorer;
 
 pub use attribute::Attribute;
 pub use cost::{
-    BETA_PER_WAIT_S, Cost, DEFAULT_BETA, DEFAULT_DECODE_MS_PER_TOKEN, DEFAULT_MAX_IMBALANCE,
-    DEFAULT_OUTPUT_TOKENS, MAX_BETA,
+    BETA_PER_WAIT_S, Cost, DEFAULT_BETA, DEFAULT_DECODE_MS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS,
+    MAX_BETA,
 };
 pub use fetch::{DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN, FetchCosts};
 pub use field::{Contender, DEFAULT_PREFILL_TOKENS_PER_S, Field, TRIALS, is_eligible};
@@ -41,7 +41,9 @@ pub use filter::Filter;
 pub use labels::{LabelSelector, SelectorError};
 pub use need::{Candidate, Need, Phase};
 pub use picker::Picker;
-pub use profile::{Explanation, Judge, OnNone, Profile, Selecting, Weighted, choices};
+pub use profile::{
+    DEFAULT_MAX_IMBALANCE, Explanation, Judge, OnNone, Profile, Selecting, Weighted, choices,
+};
 pub use registry::{Profiles, Registry, ScheduleError};
 pub use scorer::Scorer;
 

@@ -20,6 +20,7 @@ pub(super) struct RawProfile {
     scorers: Vec<RawScorer>,
     #[serde(default)]
     picker: String,
+    max_imbalance: Option<u32>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -43,7 +44,6 @@ struct RawScorer {
 #[serde(deny_unknown_fields, default)]
 struct RawCost {
     beta: Option<f64>,
-    max_imbalance: Option<u32>,
     max_sequences: Option<u32>,
     output_tokens: Option<u32>,
     decode_ms_per_token: Option<f64>,
@@ -182,13 +182,13 @@ fn profile(raw: &RawProfile, path: &str, wrong: &mut Vec<Wrong>) -> proto::Sched
         filters,
         cost: raw.cost.as_ref().map(|cost| proto::Cost {
             beta: cost.beta,
-            max_imbalance: cost.max_imbalance,
             max_sequences: cost.max_sequences,
             output_tokens: cost.output_tokens,
             decode_ms_per_token: cost.decode_ms_per_token,
         }),
         scorers: scorers.collect(),
         picker: raw.picker.clone(),
+        max_imbalance: raw.max_imbalance,
     }
 }
 

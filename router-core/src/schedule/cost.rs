@@ -22,9 +22,6 @@
 //! The two waits of `decode_pressure` follow from requests that end at an even pace: of `n` running ones that take `output_ms` each, one
 //! ends every `output_ms / n`, and gives back a slot and 1 / n of the memory in use. Each is left out where its figure (`max_sequences`,
 //! the endpoint's KV cache in tokens) is not known.
-//!
-//! **A hot prefix spills.** What an endpoint holds never makes it much busier than the others: from `max_imbalance` sequences more than the
-//! least busy one on, and half as many again, its cost is reckoned as if it held nothing.
 
 use super::{Contender, FetchCosts, Field, mean};
 
@@ -36,9 +33,6 @@ pub const BETA_PER_WAIT_S: f64 = 0.5;
 
 /// Most that `beta` grows to; more than that gains nothing in simulation.
 pub const MAX_BETA: f64 = 8.0;
-
-/// `max_imbalance` when the policy has none.
-pub const DEFAULT_MAX_IMBALANCE: u32 = 24;
 
 /// Generated tokens when neither request nor policy says how many: the mean of the public chat traces is 211 to 343.
 pub const DEFAULT_OUTPUT_TOKENS: u32 = 256;
@@ -53,8 +47,6 @@ pub struct Cost {
     pub beta: f64,
     /// What slower tiers cost.
     pub fetch: FetchCosts,
-    /// Sequences by which what it holds may make an endpoint busier than the least busy one.
-    pub max_imbalance: u32,
     /// Sequences that an engine runs at once (`max_num_seqs`); `None` = not known.
     pub max_sequences: Option<u32>,
     /// Generated tokens of a request that does not say how many it may have.
@@ -68,7 +60,6 @@ impl Default for Cost {
         Self {
             beta: DEFAULT_BETA,
             fetch: FetchCosts::default(),
-            max_imbalance: DEFAULT_MAX_IMBALANCE,
             max_sequences: None,
             output_tokens: DEFAULT_OUTPUT_TOKENS,
             decode_ms_per_token: DEFAULT_DECODE_MS_PER_TOKEN,
@@ -81,8 +72,6 @@ impl Default for Cost {
 pub struct Setting {
     /// Weight of uncached tokens.
     pub beta: f64,
-    /// Fewest sequences in flight at any.
-    pub least_in_flight: f64,
 }
 
 /// The terms of one endpoint's cost, in milliseconds.
@@ -96,8 +85,6 @@ pub struct Terms {
     pub ttft_ms: f64,
     /// All together.
     pub cost_ms: f64,
-    /// Whether the endpoint is so much busier than others that what it holds does not count in its cost.
-    pub is_overfull: bool,
 }
 
 impl Cost {
@@ -108,7 +95,6 @@ impl Cost {
         let wait_s = mean(waits_s).unwrap_or(0.0);
         Setting {
             beta: (self.beta + BETA_PER_WAIT_S * wait_s).min(self.beta.max(MAX_BETA)),
-            least_in_flight: field.least(|contender| contender.in_flight),
         }
     }
 
@@ -118,7 +104,6 @@ impl Cost {
         let fetch_ms = self.fetch.ms(contender.credit, need.prompt_tokens);
         let decode_ms = self.decode_ms(field, contender);
         let uncached = f64::from(contender.uncached_tokens);
-        let is_overfull = self.is_overfull(contender, setting.least_in_flight);
         let others_ms =
             |uncached: f64| 1_000.0 * (setting.beta - 1.0) * uncached / field.common_rate;
         let all = f64::from(need.prompt_tokens);
@@ -127,12 +112,11 @@ impl Cost {
             decode_ms,
             ttft_ms: contender.work_ms(uncached) + fetch_ms + decode_ms,
             cost_ms: decode_ms
-                + if is_overfull {
+                + if contender.is_overfull {
                     contender.work_ms(all) + others_ms(all)
                 } else {
                     contender.work_ms(uncached) + others_ms(uncached) + fetch_ms
                 },
-            is_overfull,
         }
     }
 
@@ -152,11 +136,5 @@ impl Cost {
             _ => 0.0,
         };
         output_ms * (slots + memory)
-    }
-
-    /// Whether one more would make it too much busier than the least busy one.
-    fn is_overfull(&self, contender: &Contender<'_>, least: f64) -> bool {
-        let then = contender.in_flight + 1.0;
-        then >= least + f64::from(self.max_imbalance) && then >= 1.5 * least
     }
 }

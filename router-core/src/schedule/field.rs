@@ -35,6 +35,8 @@ pub struct Contender<'a> {
     pub prefill_tokens_per_s: f64,
     /// Whether it is full.
     pub is_full: bool,
+    /// Whether it is so much busier than others that what it holds does not count.
+    pub is_overfull: bool,
 }
 
 impl<'a> Contender<'a> {
@@ -180,6 +182,7 @@ impl<'a> Field<'a> {
                     .prefill_tokens_per_s
                     .unwrap_or(common_rate),
                 is_full: is_full(candidate),
+                is_overfull: false,
             }
         });
         Self {
@@ -187,6 +190,15 @@ impl<'a> Field<'a> {
             contenders: contenders.collect(),
             common_rate,
             seed,
+        }
+    }
+
+    /// Marks those that one more would make too much busier than the least busy one: by so many sequences, and half as many again.
+    pub(super) fn mark_overfull(&mut self, max_imbalance: u32) {
+        let least = self.least(|contender| contender.in_flight);
+        for contender in &mut self.contenders {
+            let then = contender.in_flight + 1.0;
+            contender.is_overfull = then >= least + f64::from(max_imbalance) && then >= 1.5 * least;
         }
     }
 

@@ -1,4 +1,7 @@
 //! A profile: filters, then a cost or scorers, then a picker.
+//!
+//! **A hot prefix spills.** What an endpoint holds never makes it much busier than the others: from `max_imbalance` sequences more than the
+//! least busy one on, and half as many again, it is judged as if it held nothing.
 
 use super::{
     Candidate, Cost, Field, Filter, MAX_CHOICES, Need, Picker, Scorer, cost::Terms, picker::Judged,
@@ -67,7 +70,12 @@ pub struct Profile {
     pub scorers: Vec<Weighted>,
     /// How the first is chosen.
     pub picker: Picker,
+    /// Sequences by which what it holds may make an endpoint busier than the least busy one.
+    pub max_imbalance: u32,
 }
+
+/// `max_imbalance` when the policy has none.
+pub const DEFAULT_MAX_IMBALANCE: u32 = 24;
 
 impl Default for Profile {
     fn default() -> Self {
@@ -77,6 +85,7 @@ impl Default for Profile {
             judge: Judge::Cost(Cost::default()),
             scorers: Vec::new(),
             picker: Picker::MaxScore,
+            max_imbalance: DEFAULT_MAX_IMBALANCE,
         }
     }
 }
@@ -104,7 +113,7 @@ pub struct Explanation {
     pub in_flight: u32,
     /// Whether its load is known.
     pub load_is_known: bool,
-    /// Whether it is so much busier than others that what it holds does not count in its cost.
+    /// Whether it is so much busier than others that what it holds does not count.
     pub is_overfull: bool,
     /// Whether it is full.
     pub is_full: bool,
@@ -151,6 +160,7 @@ impl Profile {
         for filter in &self.filters {
             filter.apply(&mut field);
         }
+        field.mark_overfull(self.max_imbalance);
         let count = field.contenders.len();
         let mut scores: Vec<Vec<f64>> = Vec::with_capacity(self.scorers.len());
         for weighted in &self.scorers {
@@ -217,7 +227,7 @@ impl Profile {
                 queued_prefill_tokens: whole(contender.queued_tokens),
                 in_flight: u32::try_from(of.in_flight).unwrap_or(u32::MAX),
                 load_is_known: contender.load_is_known(),
-                is_overfull: terms.is_overfull,
+                is_overfull: contender.is_overfull,
                 is_full: contender.is_full,
                 prefill_tokens_per_s: contender.prefill_tokens_per_s,
                 fetch_ms: terms.fetch_ms,

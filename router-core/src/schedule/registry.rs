@@ -35,8 +35,8 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    Attribute, Cost, FetchCosts, Filter, Judge, LabelSelector, OnNone, Picker, Profile, Scorer,
-    Selecting, Weighted, expression, filter, scorer,
+    Attribute, Cost, DEFAULT_MAX_IMBALANCE, FetchCosts, Filter, Judge, LabelSelector, OnNone,
+    Picker, Profile, Scorer, Selecting, Weighted, expression, filter, scorer,
 };
 use crate::proto;
 
@@ -341,6 +341,7 @@ impl Registry {
         if policy.profiles.is_empty() && policy.pool_profiles.is_empty() {
             let profile = Profile {
                 judge: Judge::Cost(cost_of(policy, None)),
+                max_imbalance: max_imbalance(policy, None),
                 ..Profile::default()
             };
             return Ok(Profiles::new(profile));
@@ -446,6 +447,7 @@ impl Registry {
             judge,
             scorers,
             picker,
+            max_imbalance: max_imbalance(policy, profile.max_imbalance),
         })
     }
 }
@@ -460,21 +462,23 @@ fn picker(name: &str) -> Option<Picker> {
     })
 }
 
+fn max_imbalance(policy: &proto::Policy, own: Option<u32>) -> u32 {
+    match own.unwrap_or(policy.max_imbalance) {
+        0 => DEFAULT_MAX_IMBALANCE,
+        sequences => sequences,
+    }
+}
+
 /// The cost of a profile, with what the policy says for all of them.
 fn cost_of(policy: &proto::Policy, cost: Option<&proto::Cost>) -> Cost {
     let default = Cost::default();
     let positive = |value: Option<f64>| value.filter(|value| value.is_finite() && *value > 0.0);
     let own = cost.copied().unwrap_or_default();
-    let max_imbalance = own.max_imbalance.unwrap_or(policy.max_imbalance);
     Cost {
         beta: positive(own.beta)
             .or(positive(Some(policy.beta)))
             .unwrap_or(default.beta),
         fetch: FetchCosts::of(policy),
-        max_imbalance: match max_imbalance {
-            0 => default.max_imbalance,
-            sequences => sequences,
-        },
         max_sequences: own.max_sequences.filter(|&sequences| sequences > 0),
         output_tokens: own.output_tokens.unwrap_or(default.output_tokens),
         decode_ms_per_token: positive(own.decode_ms_per_token)

@@ -289,10 +289,10 @@ fn what_an_endpoint_holds_does_not_make_it_much_busier_than_others() {
                 (0, load(0, others)),
             ],
         );
-        let profile = costing(Cost {
+        let profile = Profile {
             max_imbalance,
-            ..Cost::default()
-        });
+            ..Profile::default()
+        };
         let ranking = profile.rank(&all, &need(), 1);
         (
             ranking[0].address == "hot",

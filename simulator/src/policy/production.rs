@@ -81,22 +81,18 @@ impl Production {
 
 /// The default profile, with other constants where the options have some.
 fn profile(options: CostOptions) -> Profile {
-    let default = Cost::default();
-    let cost = Cost {
-        beta: if options.beta > 0.0 {
-            options.beta
-        } else {
-            default.beta
-        },
+    let default = Profile::default();
+    let mut cost = Cost::default();
+    if options.beta > 0.0 {
+        cost.beta = options.beta;
+    }
+    Profile {
+        judge: Judge::Cost(cost),
         max_imbalance: match options.max_imbalance {
             0 => default.max_imbalance,
             sequences => sequences,
         },
         ..default
-    };
-    Profile {
-        judge: Judge::Cost(cost),
-        ..Profile::default()
     }
 }
 

@@ -165,6 +165,9 @@ pub struct SchedulingProfile {
     /// max-score | weighted-random | power-of-two | random; empty = max-score.
     #[prost(string, tag = "5")]
     pub picker: ::prost::alloc::string::String,
+    /// Sequences by which what an endpoint holds may make it busier than the least busy one; absent = as the policy says.
+    #[prost(uint32, optional, tag = "6")]
+    pub max_imbalance: ::core::option::Option<u32>,
 }
 /// A filter or a scorer.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -188,17 +191,14 @@ pub struct Cost {
     /// Weight of uncached tokens.
     #[prost(double, optional, tag = "1")]
     pub beta: ::core::option::Option<f64>,
-    /// Sequences by which what an endpoint holds may make it busier than the least busy one.
-    #[prost(uint32, optional, tag = "2")]
-    pub max_imbalance: ::core::option::Option<u32>,
     /// Sequences that an engine runs at once.
-    #[prost(uint32, optional, tag = "3")]
+    #[prost(uint32, optional, tag = "2")]
     pub max_sequences: ::core::option::Option<u32>,
     /// Generated tokens of requests that do not say how many.
-    #[prost(uint32, optional, tag = "4")]
+    #[prost(uint32, optional, tag = "3")]
     pub output_tokens: ::core::option::Option<u32>,
     /// Time for each generated token.
-    #[prost(double, optional, tag = "5")]
+    #[prost(double, optional, tag = "4")]
     pub decode_ms_per_token: ::core::option::Option<f64>,
 }
 /// The profile of a pool.

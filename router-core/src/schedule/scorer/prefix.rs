@@ -8,7 +8,7 @@ use super::super::{Field, Scorer};
 /// `w * min(1, matched / scale)^2 + (1 - w) * matched / prompt`, both in tokens.
 ///
 /// In proportion, and not stretched between the least and the greatest: where one endpoint holds a single block that everybody's prompt
-/// begins with, that block must not be worth as much as a whole prompt.
+/// begins with, that block must not be worth as much as a whole prompt. 0 where an endpoint is much busier than others.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(in super::super) struct PrefixCache {
@@ -30,6 +30,9 @@ impl Scorer for PrefixCache {
         let prompt_tokens = field.prompt_tokens();
         let weight = self.match_length_weight;
         for (score, contender) in scores.iter_mut().zip(&field.contenders) {
+            if contender.is_overfull {
+                continue;
+            }
             let matched = f64::from(contender.credit.tokens());
             let length = (matched / self.match_length_scale_tokens.max(1.0)).min(1.0);
             *score = weight * length * length + (1.0 - weight) * (matched / prompt_tokens).min(1.0);
