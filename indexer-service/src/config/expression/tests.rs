@@ -141,8 +141,8 @@ mod against_cel {
             .add_variable(
                 "endpoint",
                 std::collections::HashMap::from([
-                    ("waiting".to_owned(), Value::Float(WAITING)),
-                    ("matched_tokens".to_owned(), Value::Float(MATCHED)),
+                    ("waiting".to_owned(), WAITING),
+                    ("matched_tokens".to_owned(), MATCHED),
                 ]),
             )
             .unwrap();
