@@ -8,6 +8,7 @@
 //! ```
 
 pub mod choose;
+mod copies;
 pub mod decide;
 mod lookup;
 mod relay;
@@ -16,6 +17,8 @@ use hashbrown::HashMap;
 
 pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason};
+
+use copies::Copies;
 
 use crate::{
     hash::{Seed, Space},
@@ -102,6 +105,7 @@ pub struct RoutingView {
     sent: HashMap<RequestId, Sent>,
     /// Time of the load that was taken last, by shard.
     load_ms: Vec<Option<u64>>,
+    copies: Copies,
 }
 
 impl RoutingView {
@@ -126,7 +130,13 @@ impl RoutingView {
             speculation: Speculation::default(),
             sent: HashMap::new(),
             load_ms: vec![None; shards],
+            copies: Copies::new(keys, config.nonce),
         }
+    }
+
+    /// Whether the copies are to be counted anew for whoever holds them against the indexer's table.
+    pub fn set_audit(&mut self, audits: bool) {
+        self.copies.audits = audits;
     }
 
     /// Shards, in order of the indexers.
@@ -211,9 +221,9 @@ impl RoutingView {
         self.load.set_max_figures_age(u64::from(max_load_age_ms));
         self.speculation.expire(now_ms);
         self.report_usage(now_ms);
-        if let Err(error) = self.registry.write(&self.ledger, now_ms, shared) {
-            ticked.error = ticked.error.or(Some(error));
-        }
+        let written = self.registry.write(&self.ledger, now_ms, shared);
+        let told = self.tell_copies(now_ms, shared);
+        ticked.error = ticked.error.or(written.err()).or(told.err());
         ticked
     }
 
