@@ -116,7 +116,7 @@ async fn every_copy_is_the_table(system: &System) -> Result<u64, String> {
     if vms.len() != VMS {
         return Err(format!("not {VMS} VMs: {page}"));
     }
-    let table = &page["table"];
+    let table = page.get("table").ok_or_else(|| page.to_string())?;
     for vm in vms {
         let keys = ["epoch", "version", "checksum", "rungs"];
         let is_equal = keys.iter().all(|key| vm.get(key) == table.get(key));

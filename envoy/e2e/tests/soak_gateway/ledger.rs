@@ -187,3 +187,56 @@ impl State {
         self.cached_tokens += cached.unwrap_or(0);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn whole(status: u16, body: &str) -> End {
+        End::Whole {
+            status,
+            engine: "a".to_owned(),
+            body: body.into(),
+        }
+    }
+
+    fn cut(status: Option<u16>) -> End {
+        End::Cut {
+            status,
+            engine: "a".to_owned(),
+            why: String::new(),
+        }
+    }
+
+    #[test]
+    fn only_what_cuts_answers_excuses_them_and_only_while_it_does() {
+        let ledger = Ledger::default();
+        let engine = Cut::Engine("a".to_owned());
+        let judge = |end: &End, from: Instant| ledger.state().judge(Kind::Chat, end, from).1;
+        let before = Instant::now();
+        let answer = r#"{"choices": []}"#;
+        for (end, is_wrong) in [
+            (whole(200, answer), false),
+            (whole(200, "{\"choi"), true),
+            (whole(503, ""), true),
+            (whole(400, ""), true),
+            (End::Left, false),
+            (cut(None), true),
+            (cut(Some(200)), true),
+        ] {
+            assert_eq!(judge(&end, before), is_wrong, "{end:?}");
+        }
+        ledger.open(Cut::Engine("b".to_owned()));
+        assert!(judge(&cut(Some(200)), before));
+        ledger.open(engine.clone());
+        assert!(!judge(&cut(Some(200)), before));
+        // Before the first byte there is another engine to ask.
+        assert!(judge(&cut(None), before) && judge(&whole(503, ""), before));
+        ledger.close(&engine);
+        let later = Instant::now() + 2 * NOTICE;
+        assert!(!judge(&cut(Some(200)), before) && judge(&cut(Some(200)), later));
+        ledger.open(Cut::Trap);
+        assert!(!judge(&cut(None), later) && !judge(&whole(503, ""), later));
+        assert!(judge(&whole(400, ""), later));
+    }
+}

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::ledger::Ledger;
+use crate::system::System;
 
 /// What a round left behind.
 #[derive(Clone, Debug)]
@@ -27,7 +28,7 @@ pub(crate) fn round(number: usize, elapsed: Duration, round: &Round, ledger: &Le
 }
 
 /// Everything at the end.
-pub(crate) fn summary(seed: u64, rounds: &[Round], ledger: &Ledger) {
+pub(crate) async fn summary(seed: u64, rounds: &[Round], ledger: &Ledger, system: &System) {
     let (tallies, events) = ledger.summary();
     println!("\nSoak with seed {seed:#x}");
     let ends: BTreeSet<&String> = tallies.values().flat_map(|t| t.ends.keys()).collect();
@@ -49,6 +50,26 @@ pub(crate) fn summary(seed: u64, rounds: &[Round], ledger: &Ledger) {
     );
     for (event, times) in events {
         println!("{times:6} x {event}");
+    }
+    println!();
+    for (what, stat) in [
+        ("retries by Envoy", "cluster.engines.upstream_rq_retry"),
+        (
+            "retries that were answered",
+            "cluster.engines.upstream_rq_retry_success",
+        ),
+        (
+            "elections of a leader",
+            "wasmcustom.prefixway_leader_elections_total",
+        ),
+        ("copies started over", "wasmcustom.prefixway_resyncs_total"),
+        (
+            "streams to an indexer that ended",
+            "wasmcustom.prefixway_stream_ends_total",
+        ),
+        ("VMs started anew", "wasm.prefixway.vm_reload_success"),
+    ] {
+        println!("{:6} {what}", system.stat(stat).await);
     }
     println!(
         "\n{} times everything was at rest: nothing in flight, every VM's table the indexer's, nothing stale",
