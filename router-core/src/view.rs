@@ -8,14 +8,18 @@
 //! ```
 
 pub mod choose;
+mod copies;
 pub mod decide;
 mod lookup;
+mod profiles;
 mod relay;
 
 use hashbrown::HashMap;
 
 pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason, Wishes};
+
+use copies::Copies;
 
 use crate::{
     hash::{Seed, Space},
@@ -47,9 +51,6 @@ pub struct ViewConfig {
     /// Filters and scorers that policies may name.
     pub registry: Registry,
 }
-
-/// Endpoints whose last cold request is remembered; past it all are forgotten.
-const MAX_LAST_COLD: usize = 65_536;
 
 /// What a tick came to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -113,6 +114,7 @@ pub struct RoutingView {
     profile_error: Option<ScheduleError>,
     /// When each endpoint was last given a request of which nobody held anything, in ms.
     last_cold: HashMap<EndpointKey, u64>,
+    copies: Copies,
 }
 
 impl RoutingView {
@@ -141,34 +143,13 @@ impl RoutingView {
             profiles: Profiles::default(),
             profile_error: None,
             last_cold: HashMap::new(),
+            copies: Copies::new(keys, config.nonce),
         }
     }
 
-    /// How endpoints are chosen.
-    pub fn schedule(&self) -> &Profiles {
-        &self.profiles
-    }
-
-    /// Why the policy's profiles are not used, if they are not; those of the last good policy are then.
-    pub fn profile_error(&self) -> Option<&ScheduleError> {
-        self.profile_error.as_ref()
-    }
-
-    fn compile_profiles(&mut self) {
-        let Some(policy) = self
-            .members
-            .iter()
-            .find_map(|member| member.info().policy.as_ref())
-        else {
-            return;
-        };
-        match self.registry.profiles(policy) {
-            Ok(profiles) => {
-                self.profiles = profiles;
-                self.profile_error = None;
-            }
-            Err(error) => self.profile_error = Some(error),
-        }
+    /// Whether the copies are to be counted anew for whoever holds them against the indexer's table.
+    pub fn set_audit(&mut self, audits: bool) {
+        self.copies.audits = audits;
     }
 
     /// Shards, in order of the indexers.
@@ -253,9 +234,9 @@ impl RoutingView {
         self.load.set_max_figures_age(u64::from(max_load_age_ms));
         self.speculation.expire(now_ms);
         self.report_usage(now_ms);
-        if let Err(error) = self.vms.write(&self.ledger, now_ms, shared) {
-            ticked.error = ticked.error.or(Some(error));
-        }
+        let written = self.vms.write(&self.ledger, now_ms, shared);
+        let told = self.tell_copies(now_ms, shared);
+        ticked.error = ticked.error.or(written.err()).or(told.err());
         ticked
     }
 

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::{MAX_LAST_COLD, RoutingView};
+use super::RoutingView;
 use crate::{
     hash::Space,
     load::{
@@ -101,19 +101,6 @@ impl RoutingView {
             Body::Sampled(_) => {}
         }
         self.forward(message);
-    }
-
-    /// Notes that an endpoint was given a request of which nobody held anything.
-    pub(super) fn note_cold(&mut self, message: &Message) {
-        let Body::Routed(routed) = &message.body else {
-            return;
-        };
-        if routed.is_cold {
-            if self.last_cold.len() >= MAX_LAST_COLD {
-                self.last_cold.clear();
-            }
-            self.last_cold.insert(message.endpoint, message.said_ms);
-        }
     }
 
     /// Expects of the message's endpoint what it was sent, from the time at which that was said.

@@ -1,0 +1,53 @@
+//! How endpoints are chosen, by the policy, and what of the past that needs.
+
+use super::RoutingView;
+use crate::{
+    schedule::{Profiles, ScheduleError},
+    shared::record::{Body, Message},
+};
+
+/// Endpoints whose last cold request is remembered; past it all are forgotten.
+const MAX_LAST_COLD: usize = 65_536;
+
+impl RoutingView {
+    /// How endpoints are chosen.
+    pub fn schedule(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// Why the policy's profiles are not used, if they are not; those of the last good policy are then.
+    pub fn profile_error(&self) -> Option<&ScheduleError> {
+        self.profile_error.as_ref()
+    }
+
+    /// Makes the profiles of the first policy.
+    pub(super) fn compile_profiles(&mut self) {
+        let Some(policy) = self
+            .members
+            .iter()
+            .find_map(|member| member.info().policy.as_ref())
+        else {
+            return;
+        };
+        match self.registry.profiles(policy) {
+            Ok(profiles) => {
+                self.profiles = profiles;
+                self.profile_error = None;
+            }
+            Err(error) => self.profile_error = Some(error),
+        }
+    }
+
+    /// Notes that an endpoint was given a request of which nobody held anything.
+    pub(super) fn note_cold(&mut self, message: &Message) {
+        let Body::Routed(routed) = &message.body else {
+            return;
+        };
+        if routed.is_cold {
+            if self.last_cold.len() >= MAX_LAST_COLD {
+                self.last_cold.clear();
+            }
+            self.last_cold.insert(message.endpoint, message.said_ms);
+        }
+    }
+}
