@@ -66,9 +66,19 @@ fn whole(value: f64) -> u64 {
     whole
 }
 
+/// The mean of values that are not negative, to a millionth. Summed in whole steps, so that their order is of no matter.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    let (sum, count) = values.fold((0.0, 0u32), |(sum, count), value| (sum + value, count + 1));
-    (count > 0).then(|| sum / f64::from(count))
+    const STEP: f64 = 1.0 / 1_048_576.0;
+    let (sum, count) = values.fold((0u128, 0u32), |(sum, count), value| {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a float cast saturates, NaN is 0"
+        )]
+        let steps = (value / STEP).round() as u128;
+        (sum.saturating_add(steps), count + 1)
+    });
+    (count > 0).then(|| sum as f64 * STEP / f64::from(count))
 }
 
 /// A random number for an endpoint that differs from seed to seed (splitmix64).

@@ -337,6 +337,9 @@ impl Running {
         self.prompters = Prompters::compile(self.view.policies(), |model, error| {
             log::warn!("model {model} is routed by load only, its profile can't be used: {error}");
         });
+        if let Some(error) = self.view.profile_error() {
+            log::warn!("the policy's profiles can't be used, the last good ones go on: {error}");
+        }
     }
 
     fn write_gauges(&mut self, now_ms: u64, metrics: &Metrics) {

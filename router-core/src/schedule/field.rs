@@ -119,16 +119,15 @@ impl Reckoned {
     }
 
     /// Means of what is known.
-    fn usual(loads: impl Iterator<Item = Self>) -> Self {
-        let (sum, count) = loads.fold((Self::default(), 0.0), |(sum, count), load| {
-            (sum.fold(load, |a, b| a + b), count + 1.0)
-        });
-        sum.fold(
-            Self::default(),
-            |sum, _| {
-                if count > 0.0 { sum / count } else { 0.0 }
-            },
-        )
+    fn usual(known: &[Self]) -> Self {
+        let usual = |figure: fn(&Self) -> f64| mean(known.iter().map(figure)).unwrap_or(0.0);
+        Self {
+            queued_tokens: usual(|load| load.queued_tokens),
+            in_flight: usual(|load| load.in_flight),
+            waiting: usual(|load| load.waiting),
+            running: usual(|load| load.running),
+            kv_usage_ratio: usual(|load| load.kv_usage_ratio),
+        }
     }
 }
 
@@ -145,11 +144,16 @@ impl<'a> Field<'a> {
             .iter()
             .filter_map(|candidate| candidate.endpoint.prefill_tokens_per_s);
         let common_rate = mean(rates).unwrap_or(DEFAULT_PREFILL_TOKENS_PER_S);
-        let known = eligible
+        let loads = eligible
             .iter()
-            .filter(|candidate| candidate.load.is_known())
-            .map(|candidate| Reckoned::of(&candidate.load, need));
-        let usual = Reckoned::usual(known);
+            .filter(|candidate| candidate.load.is_known());
+        // Needed only for those of which nothing is known.
+        let usual = if eligible.iter().all(|candidate| candidate.load.is_known()) {
+            Reckoned::default()
+        } else {
+            let known: Vec<Reckoned> = loads.map(|of| Reckoned::of(&of.load, need)).collect();
+            Reckoned::usual(&known)
+        };
         let is_full = |candidate: &Candidate<'_>| need.limits.is_full(&candidate.load);
         if !eligible.iter().all(|candidate| is_full(candidate)) {
             eligible.retain(|candidate| !is_full(candidate));

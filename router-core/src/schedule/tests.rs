@@ -122,6 +122,7 @@ fn the_cost_is_queue_plus_beta_uncached_over_rate() {
         &[(800, load(1_500, 3)), (0, load(0, 0)), (0, load(1_000, 1))],
     );
     let ranking = rank(&all, &need(), 1);
+    // Requests wait 1.5, 0 and 0.25 s: beta is 2.292, and others wait (beta - 1) / 2,000 s for each token.
     let costs: Vec<_> = ranking
         .iter()
         .map(|candidate| {
@@ -135,12 +136,12 @@ fn the_cost_is_queue_plus_beta_uncached_over_rate() {
     assert_eq!(
         costs,
         [
-            ("fast", 750, 500),
-            ("cached", 1_900, 1_700),
-            ("idle", 2_000, 1_000)
+            ("fast", 1_146, 500),
+            ("idle", 1_646, 1_000),
+            ("cached", 1_829, 1_700)
         ]
     );
-    assert_eq!(ranking[1].uncached_tokens, 200);
+    assert_eq!(ranking[2].uncached_tokens, 200);
 }
 
 #[test]

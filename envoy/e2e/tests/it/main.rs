@@ -14,6 +14,7 @@ mod documentation;
 mod failure;
 mod istio;
 mod modes;
+mod profiles;
 mod routing_headers;
 mod shards;
 mod steering;

@@ -465,9 +465,10 @@ fn pickers_differ_in_how_far_they_trust_the_order() {
         "{two:?}"
     );
     assert_eq!(two[7], 0);
-    // Costs are 2, 3, ... 9 s: chances as 1/2, 1/3, ... 1/9.
+    // The mean wait of 3.5 s makes beta 3.75, so costs are 3.75, 4.75, ... 10.75 s: chances as 1 to them.
     let weighted = shares("weighted-random-picker");
-    let expected = 8_000.0 * 0.5 / (2..10).map(|of| 1.0 / f64::from(of)).sum::<f64>();
+    let all_of_them: f64 = (0..8).map(|of| 1.0 / (3.75 + f64::from(of))).sum();
+    let expected = 8_000.0 / 3.75 / all_of_them;
     assert!(
         (f64::from(weighted[0]) / expected - 1.0).abs() < 0.08,
         "{weighted:?}"
