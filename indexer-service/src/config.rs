@@ -21,13 +21,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use prefixway_core::proto;
 use prefixway_core::text::ContentFormat;
 
 use crate::time_zone::Clock;
 
 pub use error::{ConfigError, Problem};
 pub use prefixway_core::admission::FailureMode;
-pub use profiles::Scheduling;
 pub use raw::Raw;
 pub use seed::{SeedError, SeedSource};
 
@@ -289,7 +289,7 @@ pub struct Policy {
     /// Whether prefill rates follow what replies show.
     pub learn_rates: bool,
     /// How endpoints are chosen.
-    pub scheduling: Scheduling,
+    pub scheduling: proto::Scheduling,
 }
 
 /// Mode of one route.

@@ -48,6 +48,7 @@ fn messages_are_up_to_date() {
             .build_server(false)
             // Far larger than all others, and rare.
             .boxed(".prefixway.v1.Up.kind.sampled")
+            .boxed(".prefixway.v1.Policy.scheduling")
             // Equal messages have equal bytes.
             .btree_map(".")
             .bytes("."),

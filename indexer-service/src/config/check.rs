@@ -12,13 +12,14 @@ use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use prefixway_core::proto;
 use prefixway_core::schedule::{
     DEFAULT_CPU_US_PER_TOKEN, DEFAULT_DISK_US_PER_TOKEN, DEFAULT_MAX_IMBALANCE,
 };
 
 use super::duration::{RawDuration, show};
 use super::error::{ConfigError, Problem};
-use super::profiles::{self, Scheduling};
+use super::profiles;
 use super::raw::{Raw, RawModel, RawPolicy, RawRoute, RawTier};
 use super::seed::{SEED_FILE_NAME, SeedSource};
 use super::{
@@ -299,7 +300,7 @@ impl Checker {
         }
     }
 
-    fn scheduling(&mut self, raw: &RawPolicy, models: &[RawModel]) -> Scheduling {
+    fn scheduling(&mut self, raw: &RawPolicy, models: &[RawModel]) -> proto::Scheduling {
         let pools = models.iter().map(|model| model.pool.as_deref());
         let pools: Vec<&str> = pools.map(|pool| pool.unwrap_or(DEFAULT_POOL)).collect();
         let mut wrong = Vec::new();

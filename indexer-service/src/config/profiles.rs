@@ -56,15 +56,6 @@ pub(super) struct RawPool {
     profile: String,
 }
 
-/// Profiles and which pool has which, as gateways are told.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Scheduling {
-    /// The first is for requests that no other is named for; empty: the default cost.
-    pub profiles: Vec<proto::SchedulingProfile>,
-    /// Pools with another one.
-    pub pools: Vec<proto::PoolProfile>,
-}
-
 /// What is wrong with a key.
 pub(super) struct Wrong {
     pub(super) key: String,
@@ -78,9 +69,9 @@ pub(super) fn check(
     pools: &BTreeMap<String, RawPool>,
     known_pools: &[&str],
     wrong: &mut Vec<Wrong>,
-) -> Scheduling {
+) -> proto::Scheduling {
     let profiles = raw.iter().enumerate();
-    let scheduling = Scheduling {
+    let scheduling = proto::Scheduling {
         profiles: profiles
             .map(|(at, raw)| profile(raw, &format!("policy.profiles[{at}]"), wrong))
             .collect(),
@@ -93,8 +84,7 @@ pub(super) fn check(
             .collect(),
     };
     let policy = proto::Policy {
-        profiles: scheduling.profiles.clone(),
-        pool_profiles: scheduling.pools.clone(),
+        scheduling: Some(Box::new(scheduling.clone())),
         ..proto::Policy::default()
     };
     if wrong.is_empty()

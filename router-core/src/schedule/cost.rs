@@ -74,8 +74,9 @@ pub struct Setting {
     pub beta: f64,
 }
 
-/// The terms of one endpoint's cost, in milliseconds.
+/// The terms of one endpoint's cost.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[expect(clippy::struct_field_names, reason = "the unit belongs to the name")]
 pub struct Terms {
     /// Time to bring what slower tiers hold to the accelerator.
     pub fetch_ms: f64,

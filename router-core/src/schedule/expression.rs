@@ -219,10 +219,10 @@ impl Node {
     fn check(&self, depth: usize, nodes: &mut usize) -> Result<Kind, Problem> {
         *nodes += 1;
         if *nodes > MAX_NODES {
-            return Err(Problem::new(format!("has more than {MAX_NODES} parts")));
+            return Err(Problem::new(&format!("has more than {MAX_NODES} parts")));
         }
         if depth > MAX_DEPTH {
-            return Err(Problem::new(format!("is nested deeper than {MAX_DEPTH}")));
+            return Err(Problem::new(&format!("is nested deeper than {MAX_DEPTH}")));
         }
         let mut want = |node: &Self, kind: Kind, of: &str| {
             let is = node.check(depth + 1, nodes)?;
@@ -230,7 +230,7 @@ impl Node {
                 return Ok(kind);
             }
             let (is, kind) = (is.as_str(), kind.as_str());
-            Err(Problem::new(format!("{of} needs {kind} and gets {is}")))
+            Err(Problem::new(&format!("{of} needs {kind} and gets {is}")))
         };
         match self {
             Self::Number(_) => Ok(Kind::Number),
@@ -263,7 +263,7 @@ impl Node {
                             return Ok(Kind::Bool);
                         }
                         let (side, other) = (side.as_str(), other.as_str());
-                        return Err(Problem::new(format!("{side} is never {other}")));
+                        return Err(Problem::new(&format!("{side} is never {other}")));
                     }
                 };
                 want(left, sides, &of)?;
@@ -278,7 +278,7 @@ impl Node {
                     return Ok(kind);
                 }
                 let (kind, other) = (kind.as_str(), other.as_str());
-                Err(Problem::new(format!("? : gives {kind} or {other}")))
+                Err(Problem::new(&format!("? : gives {kind} or {other}")))
             }
             Self::In(node, list) => {
                 let kind = node.check(depth + 1, nodes)?;
@@ -286,7 +286,7 @@ impl Node {
                     let other = of.check(depth + 1, nodes)?;
                     if kind != other {
                         let (kind, other) = (kind.as_str(), other.as_str());
-                        return Err(Problem::new(format!("{kind} is never {other}")));
+                        return Err(Problem::new(&format!("{kind} is never {other}")));
                     }
                 }
                 Ok(Kind::Bool)
@@ -455,7 +455,7 @@ fn of_kind(parameters: Parameters, kind: Kind) -> Result<Node, Problem> {
         return Ok(parameters.tree);
     }
     let (is, kind) = (is.as_str(), kind.as_str());
-    Err(Problem::new(format!(
+    Err(Problem::new(&format!(
         "the expression gives {is}, {kind} is needed"
     )))
 }

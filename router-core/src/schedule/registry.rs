@@ -56,7 +56,7 @@ pub struct Problem(String);
 
 impl Problem {
     /// A problem in words.
-    pub fn new(words: impl ToString) -> Self {
+    pub fn new(words: &dyn core::fmt::Display) -> Self {
         Self(words.to_string())
     }
 }
@@ -136,7 +136,7 @@ pub fn parameters<T: DeserializeOwned>(value: Value) -> Result<T, Problem> {
         Value::Null => Value::Object(serde_json::Map::new()),
         value => value,
     };
-    serde_json::from_value(value).map_err(Problem::new)
+    serde_json::from_value(value).map_err(|problem| Problem::new(&problem))
 }
 
 #[derive(Deserialize)]
@@ -194,7 +194,7 @@ impl Registry {
             ],
             |value| {
                 let selector: LabelSelector = parameters(value)?;
-                selector.check().map_err(Problem::new)?;
+                selector.check().map_err(|problem| Problem::new(&problem))?;
                 Ok(Box::new(filter::ByLabels(selector)))
             },
         );
@@ -338,7 +338,9 @@ impl Registry {
     /// # Errors
     /// The first key that can't be used, with its path.
     pub fn profiles(&self, policy: &proto::Policy) -> Result<Profiles, ScheduleError> {
-        if policy.profiles.is_empty() && policy.pool_profiles.is_empty() {
+        let none = proto::Scheduling::default();
+        let scheduling = policy.scheduling.as_deref().unwrap_or(&none);
+        if *scheduling == none {
             let profile = Profile {
                 judge: Judge::Cost(cost_of(policy, None)),
                 max_imbalance: max_imbalance(policy, None),
@@ -346,18 +348,18 @@ impl Registry {
             };
             return Ok(Profiles::new(profile));
         }
-        if policy.profiles.is_empty() {
+        if scheduling.profiles.is_empty() {
             return Err(ScheduleError {
                 path: "profiles".to_owned(),
                 problem: "pools name profiles, and there is none".to_owned(),
             });
         }
-        let profiles = policy.profiles.iter().enumerate();
+        let profiles = scheduling.profiles.iter().enumerate();
         let profiles = profiles
             .map(|(at, profile)| self.profile(policy, profile, &format!("profiles[{at}]")))
             .collect::<Result<Vec<_>, _>>()?;
         let mut pools = BTreeMap::new();
-        for of in &policy.pool_profiles {
+        for of in &scheduling.pools {
             let mut all = profiles.iter();
             let place = all.position(|profile| profile.name == of.profile);
             let place = place.ok_or_else(|| ScheduleError {

@@ -90,15 +90,18 @@ mod against_cel {
     fn is_kept(text: &str) -> bool {
         let parameters = serde_json::to_string(&compile(text).unwrap()).unwrap();
         let policy = proto::Policy {
-            profiles: vec![proto::SchedulingProfile {
-                filters: vec![proto::Plugin {
-                    r#type: "expression".into(),
-                    parameters,
-                    required: true,
-                    ..proto::Plugin::default()
+            scheduling: Some(Box::new(proto::Scheduling {
+                profiles: vec![proto::SchedulingProfile {
+                    filters: vec![proto::Plugin {
+                        r#type: "expression".into(),
+                        parameters,
+                        required: true,
+                        ..proto::Plugin::default()
+                    }],
+                    ..proto::SchedulingProfile::default()
                 }],
-                ..proto::SchedulingProfile::default()
-            }],
+                pools: Vec::new(),
+            })),
             ..proto::Policy::default()
         };
         let profiles = Registry::default().profiles(&policy).unwrap();

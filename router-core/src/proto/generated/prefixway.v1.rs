@@ -140,12 +140,19 @@ pub struct Policy {
     /// What becomes of requests that nothing is known for, once the policy is there: open | closed; empty = as the gateway's own configuration says.
     #[prost(string, tag = "23")]
     pub failure_mode: ::prost::alloc::string::String,
-    /// How endpoints are chosen; the first is for requests that no other is named for. Empty = by the default cost.
-    #[prost(message, repeated, tag = "24")]
+    /// How endpoints are chosen; absent = by the default cost.
+    #[prost(message, optional, boxed, tag = "24")]
+    pub scheduling: ::core::option::Option<::prost::alloc::boxed::Box<Scheduling>>,
+}
+/// How endpoints are chosen.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Scheduling {
+    /// The first is for requests that no other is named for; empty = the default cost.
+    #[prost(message, repeated, tag = "1")]
     pub profiles: ::prost::alloc::vec::Vec<SchedulingProfile>,
     /// Profiles of pools that have another one than the first.
-    #[prost(message, repeated, tag = "25")]
-    pub pool_profiles: ::prost::alloc::vec::Vec<PoolProfile>,
+    #[prost(message, repeated, tag = "2")]
+    pub pools: ::prost::alloc::vec::Vec<PoolProfile>,
 }
 /// Filters, then a cost or scorers, then a picker.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -22,7 +22,10 @@ fn plugin(name: &str, parameters: &Value, weight: Option<f64>) -> proto::Plugin 
 
 fn policy(profile: proto::SchedulingProfile) -> proto::Policy {
     proto::Policy {
-        profiles: vec![profile],
+        scheduling: Some(Box::new(proto::Scheduling {
+            profiles: vec![profile],
+            pools: Vec::new(),
+        })),
         ..proto::Policy::default()
     }
 }
@@ -68,8 +71,8 @@ fn names(profiles: &Profiles, candidates: &[Candidate<'_>], need: &Need<'_>) -> 
 fn engine(waiting: u32, running: u32, kv_usage_ratio: f64) -> EndpointLoad {
     EndpointLoad {
         engine: Some(Figures {
-            waiting,
             running,
+            waiting,
             kv_usage_ratio,
             ..Figures::default()
         }),
@@ -558,7 +561,7 @@ fn what_cannot_be_used_is_named_by_its_path() {
         "{picker}"
     );
     let mut pools = policy(proto::SchedulingProfile::default());
-    pools.pool_profiles = vec![proto::PoolProfile {
+    pools.scheduling.as_mut().unwrap().pools = vec![proto::PoolProfile {
         pool: "chat".into(),
         profile: "x".into(),
     }];
