@@ -6,6 +6,7 @@ pub mod check_config;
 pub mod demo;
 pub mod replay;
 pub mod serve;
+pub mod simulate;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -47,6 +48,8 @@ enum Command {
     Demo(demo::Args),
     /// Predict captured requests' cached tokens and compare with the engine's answers
     Replay(replay::Args),
+    /// Simulate routing policies on a request trace
+    Simulate(simulate::Args),
 }
 
 /// A command that did not end well.
@@ -106,6 +109,7 @@ pub fn run() -> ExitCode {
         Command::CheckConfig(args) => check_config::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -79,7 +79,9 @@ impl BlockPool {
     /// Whether there is room for a prompt and `private` blocks more.
     pub(crate) fn fits(&self, chain: &[u32], private: u32) -> bool {
         let held = self.depth(chain);
-        let idle = chain[..held].iter().filter(|&&node| self.block(node).users == 0);
+        let idle = chain[..held]
+            .iter()
+            .filter(|&&node| self.block(node).users == 0);
         let missing = (chain.len() - held) as u32 + private;
         missing + idle.count() as u32 <= self.free
     }

@@ -60,7 +60,11 @@ struct Job {
 impl Grid {
     /// Runs in all.
     pub fn runs(&self) -> usize {
-        let variants: usize = self.policies.iter().map(|policy| policy.variants().len()).sum();
+        let variants: usize = self
+            .policies
+            .iter()
+            .map(|policy| policy.variants().len())
+            .sum();
         self.traces.len() * self.loads.len() * variants * self.seeds as usize
     }
 
@@ -69,12 +73,23 @@ impl Grid {
         let works: Vec<Workload> = self
             .traces
             .iter()
-            .flat_map(|trace| (1..=u64::from(self.seeds)).map(|seed| Workload::new(trace, self.block_tokens, seed)))
+            .flat_map(|trace| {
+                (1..=u64::from(self.seeds))
+                    .map(|seed| Workload::new(trace, self.block_tokens, seed))
+            })
             .collect();
-        let variants: Vec<Policy> = self.policies.iter().flat_map(|policy| policy.variants()).collect();
+        let variants: Vec<Policy> = self
+            .policies
+            .iter()
+            .flat_map(|policy| policy.variants())
+            .collect();
         let jobs: Vec<Job> = (0..works.len())
             .flat_map(|work| (0..self.loads.len()).map(move |load| (work, load)))
-            .flat_map(|(work, load)| variants.iter().map(move |&policy| Job { work, load, policy }))
+            .flat_map(|(work, load)| {
+                variants
+                    .iter()
+                    .map(move |&policy| Job { work, load, policy })
+            })
             .collect();
         let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
         let results: Mutex<Vec<(usize, Figures)>> = Mutex::default();
@@ -86,7 +101,10 @@ impl Grid {
                         jobs.get(at).map(|job| (at, job))
                     } {
                         let work = &works[job.work];
-                        let figures = Figures::of(&run(work, &self.setup, job.policy, self.loads[job.load]), work);
+                        let figures = Figures::of(
+                            &run(work, &self.setup, job.policy, self.loads[job.load]),
+                            work,
+                        );
                         if let Ok(mut results) = results.lock() {
                             results.push((at, figures));
                         }
@@ -109,7 +127,11 @@ impl Grid {
                 for &policy in &self.policies {
                     let of_policy = policy.variants();
                     let columns: Vec<Vec<Figures>> = (variant..variant + of_policy.len())
-                        .map(|variant| (0..self.seeds as usize).map(|seed| at(trace, seed, load, variant)).collect())
+                        .map(|variant| {
+                            (0..self.seeds as usize)
+                                .map(|seed| at(trace, seed, load, variant))
+                                .collect()
+                        })
                         .collect();
                     variant += of_policy.len();
                     cells.push(cell(&of.name, factor, policy, &of_policy, &columns));
@@ -121,7 +143,13 @@ impl Grid {
     }
 }
 
-fn cell(trace: &str, load: f64, policy: Policy, variants: &[Policy], columns: &[Vec<Figures>]) -> Cell {
+fn cell(
+    trace: &str,
+    load: f64,
+    policy: Policy,
+    variants: &[Policy],
+    columns: &[Vec<Figures>],
+) -> Cell {
     let mean = |column: &[Figures]| Figures::mean(column).mean_ttft_s;
     let best = variants
         .iter()
@@ -149,11 +177,16 @@ fn cell(trace: &str, load: f64, policy: Policy, variants: &[Policy], columns: &[
 /// Holds cells of one trace and load against the oracle.
 fn compare(cells: &mut [Cell]) {
     let is_oracle = |cell: &&Cell| matches!(cell.policy, Policy::Oracle);
-    let Some(oracle) = cells.iter().find(is_oracle).map(|cell| cell.figures.clone()) else {
+    let Some(oracle) = cells
+        .iter()
+        .find(is_oracle)
+        .map(|cell| cell.figures.clone())
+    else {
         return;
     };
     for cell in cells {
         let pairs = cell.figures.iter().zip(&oracle);
-        cell.vs_oracle = Interval::of_ratio(pairs.map(|(of, best)| (of.mean_ttft_s, best.mean_ttft_s)));
+        cell.vs_oracle =
+            Interval::of_ratio(pairs.map(|(of, best)| (of.mean_ttft_s, best.mean_ttft_s)));
     }
 }

@@ -118,7 +118,12 @@ pub(crate) struct Knowledge {
 }
 
 impl Knowledge {
-    pub(crate) fn new(freshness: Freshness, routers: usize, endpoints: usize, nodes: usize) -> Self {
+    pub(crate) fn new(
+        freshness: Freshness,
+        routers: usize,
+        endpoints: usize,
+        nodes: usize,
+    ) -> Self {
         let accounts = |count: usize| vec![Account::default(); count];
         Self {
             freshness,
@@ -142,6 +147,13 @@ impl Knowledge {
     pub(crate) fn freeze(&mut self, figures: impl Iterator<Item = Option<Figures>>) {
         self.is_frozen = true;
         self.figures = figures.collect();
+    }
+
+    /// Blocks are known to be at an endpoint before anything happens.
+    pub(crate) fn preload(&mut self, endpoint: usize, chain: &[u32]) {
+        for &node in chain {
+            self.index[node as usize] |= 1 << endpoint;
+        }
     }
 
     /// Lets time pass: exchanges and scrapes that lie before `now_us` are done with what is so until then.
@@ -264,7 +276,14 @@ impl Knowledge {
     }
 
     /// Something changed in what a router has in flight.
-    pub(crate) fn account(&mut self, router: u32, endpoint: usize, now_us: u64, sequences: i64, tokens: i64) {
+    pub(crate) fn account(
+        &mut self,
+        router: u32,
+        endpoint: usize,
+        now_us: u64,
+        sequences: i64,
+        tokens: i64,
+    ) {
         self.own[router as usize * self.endpoints + endpoint].add(sequences, tokens);
         self.all[endpoint].add(sequences, tokens);
         if self.freshness.load_delay_us > 0 {

@@ -21,7 +21,9 @@ const DASHES: [&str; 3] = ["", "6 3", "2 3"];
 
 /// Draws the cells of a grid. Times are on a logarithmic scale; bars are 95 % intervals over seeds.
 pub fn svg(cells: &[Cell]) -> String {
-    let panels: Vec<&[Cell]> = cells.chunk_by(|one, other| one.trace == other.trace).collect();
+    let panels: Vec<&[Cell]> = cells
+        .chunk_by(|one, other| one.trace == other.trace)
+        .collect();
     let height = HEIGHT * panels.len().max(1) as f64;
     let mut text = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{WIDTH}\" height=\"{height}\" viewBox=\"0 0 {WIDTH} {height}\" font-family=\"sans-serif\" font-size=\"12\">\n\
@@ -29,7 +31,11 @@ pub fn svg(cells: &[Cell]) -> String {
     );
     for (place, panel) in panels.iter().enumerate() {
         // Writing to a string can't fail.
-        let _ = writeln!(text, "<g transform=\"translate(0 {})\">", HEIGHT * place as f64);
+        let _ = writeln!(
+            text,
+            "<g transform=\"translate(0 {})\">",
+            HEIGHT * place as f64
+        );
         draw(&mut text, panel);
         text.push_str("</g>\n");
     }
@@ -52,8 +58,14 @@ impl Scale {
             })
         };
         let (first, last) = ends(&mut cells.iter().map(|cell| cell.load));
-        let loads = if first < last { (first, last) } else { (first - 0.5, last + 0.5) };
-        let means = cells.iter().map(|cell| cell.mean().mean_ttft_s.max(1e-3).log10());
+        let loads = if first < last {
+            (first, last)
+        } else {
+            (first - 0.5, last + 0.5)
+        };
+        let means = cells
+            .iter()
+            .map(|cell| cell.mean().mean_ttft_s.max(1e-3).log10());
         let (low, high) = ends(&mut { means });
         Self {
             loads,
@@ -89,7 +101,10 @@ fn draw(text: &mut String, cells: &[Cell]) {
         for cell in cells.iter().filter(|cell| cell.policy == *policy) {
             let (x, y) = (scale.x(cell.load), scale.y(cell.mean().mean_ttft_s));
             let _ = write!(points, "{x:.1},{y:.1} ");
-            let _ = writeln!(text, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>");
+            let _ = writeln!(
+                text,
+                "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"2.5\" fill=\"{colour}\"/>"
+            );
             let means: Vec<f64> = cell.figures.iter().map(|of| of.mean_ttft_s).collect();
             if let Some(Interval { low, high, .. }) = Interval::of_mean(&means) {
                 let (low, high) = (scale.y(low), scale.y(high));
@@ -177,5 +192,7 @@ fn short(value: f64) -> String {
 
 /// Text as XML has it.
 fn escaped(text: &str) -> String {
-    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+    text.replace('&', "&amp;")
+        .replace('<', "&lt;")
+        .replace('>', "&gt;")
 }

@@ -133,9 +133,15 @@ impl Policy {
             Self::RoundRobin => Box::new(plain::RoundRobin::new(setup)),
             Self::Random => Box::new(plain::Random),
             Self::LeastRequest => Box::new(plain::LeastRequest),
-            Self::Prefixway(options) => Box::new(production::Production::new(options, false, setup, work)),
-            Self::Approximate(options) => Box::new(production::Production::new(options, true, setup, work)),
-            Self::LlmDMinMax => Box::new(weighted::Weighted::llm_d(weighted::Prefix::MinMax, setup)),
+            Self::Prefixway(options) => {
+                Box::new(production::Production::new(options, false, setup, work))
+            }
+            Self::Approximate(options) => {
+                Box::new(production::Production::new(options, true, setup, work))
+            }
+            Self::LlmDMinMax => {
+                Box::new(weighted::Weighted::llm_d(weighted::Prefix::MinMax, setup))
+            }
             Self::LlmDRatio => Box::new(weighted::Weighted::llm_d(weighted::Prefix::Ratio, setup)),
             Self::Weighted => Box::new(weighted::Weighted::spilling(setup)),
             Self::Gaie => Box::new(weighted::Weighted::gaie(setup, work)),
@@ -250,7 +256,12 @@ impl FromStr for Policy {
 impl Policy {
     fn with(self, option: &str) -> Option<Self> {
         let (key, value) = option.split_once('=')?;
-        let beta = || value.parse().ok().filter(|beta: &f64| beta.is_finite() && *beta > 0.0);
+        let beta = || {
+            value
+                .parse()
+                .ok()
+                .filter(|beta: &f64| beta.is_finite() && *beta > 0.0)
+        };
         match self {
             Self::Prefixway(options) => Some(Self::Prefixway(options.with(key, value)?)),
             Self::Approximate(options) => Some(Self::Approximate(options.with(key, value)?)),
@@ -349,10 +360,21 @@ mod tests {
         for name in Policy::NAMES {
             assert_eq!(name.parse::<Policy>().unwrap().to_string(), name);
         }
-        for name in ["prefixway:beta=4:max_imbalance=8:rates=learned", "oracle:beta=2", "approximate:rates=blind"] {
+        for name in [
+            "prefixway:beta=4:max_imbalance=8:rates=learned",
+            "oracle:beta=2",
+            "approximate:rates=blind",
+        ] {
             assert_eq!(name.parse::<Policy>().unwrap().to_string(), name);
         }
-        for name in ["", "prefixway:beta=0", "prefixway:beta=nan", "random:beta=1", "prefixway:gamma=1", "oracle:beta"] {
+        for name in [
+            "",
+            "prefixway:beta=0",
+            "prefixway:beta=nan",
+            "random:beta=1",
+            "prefixway:gamma=1",
+            "oracle:beta",
+        ] {
             let error = name.parse::<Policy>().unwrap_err();
             assert!(!error.hint().is_empty());
         }

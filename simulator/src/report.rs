@@ -10,6 +10,9 @@ use crate::summary::{Figures, Interval};
 /// One cell, as JSON has it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
+    /// What is not as usual, where something isn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
     /// Name of the trace.
     pub trace: String,
     /// Load.
@@ -55,6 +58,7 @@ impl Row {
         } = cell.mean();
         let end = |of: fn(Interval) -> f64| cell.vs_oracle.map(of);
         Self {
+            setup: None,
             trace: cell.trace.clone(),
             load: cell.load,
             policy: cell.policy.to_string(),
@@ -72,8 +76,8 @@ impl Row {
     }
 }
 
-/// Names of the columns of [`cells`].
-pub const HEADER: [&str; 8] = [
+/// Columns of [`table`].
+const COLUMNS: [&str; 8] = [
     "policy",
     "TTFT mean s",
     "p50",
@@ -84,12 +88,64 @@ pub const HEADER: [&str; 8] = [
     "of oracle [95 %]",
 ];
 
-/// A cell's row of a table for people.
-pub fn cells(cell: &Cell) -> Vec<String> {
+/// A table for people, one part for each trace and load.
+pub fn table(cells: &[Cell]) -> String {
+    let mut text = String::new();
+    for part in cells
+        .chunk_by(|one, other| one.trace == other.trace && one.load.total_cmp(&other.load).is_eq())
+    {
+        let Some(Cell {
+            trace,
+            load,
+            figures,
+            ..
+        }) = part.first()
+        else {
+            continue;
+        };
+        let requests = figures.first().map_or(0, |of| of.requests);
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            text,
+            "\n{trace}, load {load}: {requests} requests, mean of {} seeds",
+            figures.len()
+        );
+        let mut lines = vec![COLUMNS.map(str::to_owned).to_vec()];
+        lines.extend(part.iter().map(line));
+        let widths: Vec<usize> = (0..COLUMNS.len())
+            .map(|column| {
+                lines
+                    .iter()
+                    .map(|line| line[column].len())
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        for line in lines {
+            let padded = line
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (field, &width))| {
+                    if column == 0 {
+                        format!("{field:width$}")
+                    } else {
+                        format!("{field:>width$}")
+                    }
+                });
+            let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        }
+    }
+    text
+}
+
+fn line(cell: &Cell) -> Vec<String> {
     let of = cell.mean();
-    let of_oracle = cell.vs_oracle.map_or_else(String::new, |Interval { value, low, high }| {
-        format!("{value:.3} [{low:.3}, {high:.3}]")
-    });
+    let of_oracle = cell
+        .vs_oracle
+        .map_or_else(String::new, |Interval { value, low, high }| {
+            format!("{value:.3} [{low:.3}, {high:.3}]")
+        });
     vec![
         cell.policy.to_string(),
         seconds(of.mean_ttft_s),

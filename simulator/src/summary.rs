@@ -35,9 +35,13 @@ impl Figures {
         let seconds = |us: u64| us as f64 / 1e6;
         let percentile = |of: f64| {
             let rank = (of * ttfts.len() as f64).ceil() as usize;
-            ttfts.get(rank.saturating_sub(1)).map_or(0.0, |&us| seconds(us))
+            ttfts
+                .get(rank.saturating_sub(1))
+                .map_or(0.0, |&us| seconds(us))
         };
-        let cached: u64 = counted().map(|(served, _)| u64::from(served.cached_tokens)).sum();
+        let cached: u64 = counted()
+            .map(|(served, _)| u64::from(served.cached_tokens))
+            .sum();
         let all: u64 = counted().map(|(_, of)| u64::from(of.prompt_tokens)).sum();
         let most = run.prefilled_tokens.iter().copied().max().unwrap_or(0);
         let sum: u64 = run.prefilled_tokens.iter().sum();
@@ -54,7 +58,8 @@ impl Figures {
 
     /// Mean of each figure.
     pub fn mean(of: &[Self]) -> Self {
-        let mean = |figure: fn(&Self) -> f64| of.iter().map(figure).sum::<f64>() / of.len().max(1) as f64;
+        let mean =
+            |figure: fn(&Self) -> f64| of.iter().map(figure).sum::<f64>() / of.len().max(1) as f64;
         Self {
             requests: of.iter().map(|figures| figures.requests).sum(),
             mean_ttft_s: mean(|of| of.mean_ttft_s),

@@ -176,8 +176,7 @@ mod tests {
         let of = |at: usize| &trace.requests[at];
         assert_eq!((of(0).at_us, of(0).prompt_tokens), (0, 512));
         assert_eq!(&trace.ids[of(1).ids.clone()], [7, 9]);
-        let short =
-            r#"{"chat_id": 1, "timestamp": 2.5, "input_length": 30, "output_length": 2, "hash_ids": [1, 2]}
+        let short = r#"{"chat_id": 1, "timestamp": 2.5, "input_length": 30, "output_length": 2, "hash_ids": [1, 2]}
 {"chat_id": 1, "timestamp": 3, "input_length": 33, "output_length": 2, "hash_ids": [1, 2, 3]}"#;
         let trace = Trace::from_text("t", short).unwrap();
         assert_eq!((trace.block_tokens, trace.requests[1].at_us), (16, 500_000));
@@ -191,7 +190,12 @@ mod tests {
             assert!(!error.hint().is_empty());
             error.to_string()
         };
-        assert!(Trace::from_text("t", "\n").unwrap_err().to_string().contains("no request"));
+        assert!(
+            Trace::from_text("t", "\n")
+                .unwrap_err()
+                .to_string()
+                .contains("no request")
+        );
         assert!(of("{}").starts_with("line 2 is not"));
         assert!(
             of(r#"{"timestamp": 1, "input_length": 5000, "output_length": 1, "hash_ids": [7]}"#)
@@ -217,7 +221,10 @@ mod tests {
         let [a, b] = &trace.requests[..] else {
             panic!("two requests")
         };
-        assert_eq!((a.prompt_tokens, a.output_tokens, b.output_tokens), (40, 3, 2));
+        assert_eq!(
+            (a.prompt_tokens, a.output_tokens, b.output_tokens),
+            (40, 3, 2)
+        );
         assert_eq!(b.at_us, 1_500_000);
         let (a, b) = (&trace.ids[a.ids.clone()], &trace.ids[b.ids.clone()]);
         assert_eq!((a.len(), b.len()), (3, 4));
@@ -229,7 +236,11 @@ mod tests {
     fn the_agentic_trace_is_the_same_for_a_seed_and_shares_most_of_its_prompts() {
         let trace = Trace::agentic(60, 42);
         assert_eq!(trace.ids, Trace::agentic(60, 42).ids);
-        let mean = trace.requests.iter().map(|of| f64::from(of.prompt_tokens)).sum::<f64>()
+        let mean = trace
+            .requests
+            .iter()
+            .map(|of| f64::from(of.prompt_tokens))
+            .sum::<f64>()
             / trace.requests.len() as f64;
         assert!((12_000.0..24_000.0).contains(&mean), "{mean}");
         let mut seen = std::collections::HashSet::new();

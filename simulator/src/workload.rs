@@ -160,9 +160,9 @@ impl Interner {
                 None => self.intern(parent, id),
             };
             let eldest = self.eldest.get(&parent).copied().unwrap_or(base);
-            chains.extend((0..self.per_block).map(|at| {
-                if at < shared { eldest + at } else { base + at }
-            }));
+            chains.extend(
+                (0..self.per_block).map(|at| if at < shared { eldest + at } else { base + at }),
+            );
             parent = base;
         }
     }
@@ -221,7 +221,13 @@ mod tests {
 
     #[test]
     fn a_batch_is_spread_until_the_next_one() {
-        let trace = trace(&[(0, 10, &[1]), (0, 10, &[2]), (0, 10, &[3]), (3_000, 10, &[4]), (3_000, 10, &[5])]);
+        let trace = trace(&[
+            (0, 10, &[1]),
+            (0, 10, &[2]),
+            (0, 10, &[3]),
+            (3_000, 10, &[4]),
+            (3_000, 10, &[5]),
+        ]);
         for seed in 0..32 {
             let work = Workload::new(&trace, 64, seed);
             let times: Vec<u64> = work.arrivals.iter().map(|of| of.at_us).collect();

@@ -98,12 +98,19 @@ impl Evidence {
             })
             .collect();
         let spread: f64 = slopes.iter().map(|(_, tokens)| tokens).sum();
-        let all: f64 = sorted.iter().map(|of| of.tokens * left(self.at_ms, of.at_ms)).sum();
+        let all: f64 = sorted
+            .iter()
+            .map(|of| of.tokens * left(self.at_ms, of.at_ms))
+            .sum();
         let slope = (spread >= MIN_SPREAD * all).then(|| median(slopes));
-        let per_ms = slope.filter(|slope| slope.is_finite() && *slope > 0.0).unwrap_or_else(|| {
-            let rates = sorted.iter().map(|of| (of.tokens / of.ms, of.tokens * left(self.at_ms, of.at_ms)));
-            median(rates.collect())
-        });
+        let per_ms = slope
+            .filter(|slope| slope.is_finite() && *slope > 0.0)
+            .unwrap_or_else(|| {
+                let rates = sorted
+                    .iter()
+                    .map(|of| (of.tokens / of.ms, of.tokens * left(self.at_ms, of.at_ms)));
+                median(rates.collect())
+            });
         self.tokens_per_s = 1_000.0 * per_ms;
     }
 
@@ -179,7 +186,11 @@ impl Learner {
         evidence.add(sample);
         match self.classes.get_mut(class) {
             Some(evidence) => evidence.add(sample),
-            None => self.classes.entry(class.to_owned()).or_default().add(sample),
+            None => self
+                .classes
+                .entry(class.to_owned())
+                .or_default()
+                .add(sample),
         }
     }
 
@@ -223,7 +234,13 @@ mod tests {
     const B: EndpointKey = EndpointKey(2);
 
     /// Replies of an engine that computes `rate` tokens per second: requests of 3,000 tokens in pairs, one right after the other.
-    fn feed(learner: &mut Learner, endpoint: EndpointKey, rate: f64, pairs: u64, from_ms: u64) -> u64 {
+    fn feed(
+        learner: &mut Learner,
+        endpoint: EndpointKey,
+        rate: f64,
+        pairs: u64,
+        from_ms: u64,
+    ) -> u64 {
         let service_ms = (3_000_000.0 / rate) as u64;
         let mut now_ms = from_ms;
         for _ in 0..pairs {
@@ -288,7 +305,11 @@ mod tests {
         for round in 0..60 {
             now_ms = feed(&mut learner, A, 4_000.0, 1, now_ms);
             // Predicted to be cached and not, or a stalled reply: too slow by far; or cached and not predicted.
-            let (uncached_tokens, ttft_ms) = if round % 2 == 0 { (2_048, 20_000) } else { (9_000, 10) };
+            let (uncached_tokens, ttft_ms) = if round % 2 == 0 {
+                (2_048, 20_000)
+            } else {
+                (9_000, 10)
+            };
             now_ms += ttft_ms;
             let seen = Observation {
                 now_ms,
@@ -308,7 +329,8 @@ mod tests {
         near(learner.rate(A, "class", 8_000.0, now_ms), 500.0);
         let mut learner = Learner::default();
         let now_ms = feed(&mut learner, A, 4_000.0, 100, 0);
-        let after = |half_lives: u64| learner.rate(A, "class", 8_000.0, now_ms + half_lives * HALF_LIFE_MS);
+        let after =
+            |half_lives: u64| learner.rate(A, "class", 8_000.0, now_ms + half_lives * HALF_LIFE_MS);
         assert!(after(0) < after(5) && after(5) < after(8));
         near(after(14), 8_000.0);
     }

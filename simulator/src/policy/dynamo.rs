@@ -37,9 +37,15 @@ impl Chooser for Dynamo {
             let prefill = asked.usages[of].queued_prefill_tokens as f64 + f64::from(uncached);
             let users = &self.users[of];
             // A request that is active uses all that is before a block.
-            let active = asked.chain.partition_point(|&node| users[node as usize] > 0);
+            let active = asked
+                .chain
+                .partition_point(|&node| users[node as usize] > 0);
             let blocks = self.active_blocks[of] + (asked.chain.len() - active) as u32;
-            ((prefill / block + f64::from(blocks)) as u64, scatter(asked.seed, of), uncached)
+            (
+                (prefill / block + f64::from(blocks)) as u64,
+                scatter(asked.seed, of),
+                uncached,
+            )
         };
         let best = asked.there().map(|of| (cost(of), of)).min();
         let Some(((_, _, uncached_tokens), endpoint)) = best else {

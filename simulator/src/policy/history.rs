@@ -21,7 +21,10 @@ impl History {
         let caches: Vec<u32> = setup.endpoints().map(|class| class.cache_tokens).collect();
         let pools = (0..setup.replicas).flat_map(|_| {
             caches.iter().map(|&cache_tokens| {
-                BlockPool::new((tokens(cache_tokens) / work.block_tokens).max(1), work.nodes())
+                BlockPool::new(
+                    (tokens(cache_tokens) / work.block_tokens).max(1),
+                    work.nodes(),
+                )
             })
         });
         Self {

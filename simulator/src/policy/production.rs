@@ -23,20 +23,31 @@ pub(super) struct Production {
 }
 
 impl Production {
-    pub(super) fn new(options: CostOptions, is_approximate: bool, setup: &Setup, work: &Workload) -> Self {
-        let infos = (0u32..).zip(setup.endpoints()).map(|(id, class)| proto::Endpoint {
-            id,
-            address: format!("10.0.0.{id}:8000"),
-            healthy: true,
-            accelerator: if options.rates == Rates::Blind { String::new() } else { class.name.clone() },
-            prefill_tokens_per_s: match options.rates {
-                Rates::Configured => class.prefill_tokens_per_s,
-                Rates::Blind => 0.0,
-                Rates::Learned => DEFAULT_PREFILL_TOKENS_PER_S,
-            },
-            block_size: work.block_tokens,
-            ..proto::Endpoint::default()
-        });
+    pub(super) fn new(
+        options: CostOptions,
+        is_approximate: bool,
+        setup: &Setup,
+        work: &Workload,
+    ) -> Self {
+        let infos = (0u32..)
+            .zip(setup.endpoints())
+            .map(|(id, class)| proto::Endpoint {
+                id,
+                address: format!("10.0.0.{id}:8000"),
+                healthy: true,
+                accelerator: if options.rates == Rates::Blind {
+                    String::new()
+                } else {
+                    class.name.clone()
+                },
+                prefill_tokens_per_s: match options.rates {
+                    Rates::Configured => class.prefill_tokens_per_s,
+                    Rates::Blind => 0.0,
+                    Rates::Learned => DEFAULT_PREFILL_TOKENS_PER_S,
+                },
+                block_size: work.block_tokens,
+                ..proto::Endpoint::default()
+            });
         let message = proto::Endpoints {
             revision: 1,
             endpoints: infos.collect(),
@@ -110,7 +121,11 @@ impl Chooser for Production {
             pool: "",
             phase: Phase::Decode,
             prompt_tokens: asked.prompt_tokens,
-            beta: if self.options.beta > 0.0 { self.options.beta } else { DEFAULT_BETA },
+            beta: if self.options.beta > 0.0 {
+                self.options.beta
+            } else {
+                DEFAULT_BETA
+            },
             fetch: FetchCosts::default(),
             max_imbalance: self.options.max_imbalance,
             limits: Limits::default(),
@@ -130,14 +145,20 @@ impl Chooser for Production {
     }
 
     fn replied(&mut self, reply: &Reply) {
-        let (Some(learner), Some(endpoint)) = (&mut self.learner, self.endpoints.get(reply.endpoint)) else {
+        let (Some(learner), Some(endpoint)) =
+            (&mut self.learner, self.endpoints.get(reply.endpoint))
+        else {
             return;
         };
-        learner.observe(endpoint.key, &endpoint.accelerator, &Observation {
-            now_ms: reply.now_us / 1_000,
-            ttft_ms: reply.ttft_us / 1_000,
-            uncached_tokens: reply.uncached_tokens,
-            queued_tokens: reply.queued_tokens,
-        });
+        learner.observe(
+            endpoint.key,
+            &endpoint.accelerator,
+            &Observation {
+                now_ms: reply.now_us / 1_000,
+                ttft_ms: reply.ttft_us / 1_000,
+                uncached_tokens: reply.uncached_tokens,
+                queued_tokens: reply.queued_tokens,
+            },
+        );
     }
 }

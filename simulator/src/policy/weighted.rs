@@ -97,7 +97,8 @@ impl Chooser for Weighted {
             let scraped = f64::from(figures.waiting);
             Some(if self.is_live {
                 // What is in flight and not seen to run may wait.
-                let running = f64::from(figures.running) - f64::from(figures.others).min(f64::from(figures.running));
+                let running = f64::from(figures.running)
+                    - f64::from(figures.others).min(f64::from(figures.running));
                 scraped.max(in_flight(of) - running)
             } else {
                 scraped
@@ -130,14 +131,18 @@ impl Chooser for Weighted {
         };
         let turn = &mut self.turn[asked.router as usize];
         let place = |of: usize| (of + self.endpoints - *turn % self.endpoints) % self.endpoints;
-        let best = there.iter().copied().map(|of| (score(of), place(of), of)).reduce(|best, other| {
-            let is_better = match other.0.total_cmp(&best.0) {
-                std::cmp::Ordering::Greater => true,
-                std::cmp::Ordering::Equal => other.1 < best.1,
-                std::cmp::Ordering::Less => false,
-            };
-            if is_better { other } else { best }
-        });
+        let best = there
+            .iter()
+            .copied()
+            .map(|of| (score(of), place(of), of))
+            .reduce(|best, other| {
+                let is_better = match other.0.total_cmp(&best.0) {
+                    std::cmp::Ordering::Greater => true,
+                    std::cmp::Ordering::Equal => other.1 < best.1,
+                    std::cmp::Ordering::Less => false,
+                };
+                if is_better { other } else { best }
+            });
         let endpoint = best.map_or(0, |(_, _, of)| of);
         *turn = endpoint + 1;
         let held = matched[endpoint] as u32;
@@ -162,7 +167,8 @@ fn mean(values: impl Iterator<Item = f64>) -> f64 {
 }
 
 fn ends(values: impl Iterator<Item = f64>) -> (f64, f64) {
-    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
-        (least.min(value), most.max(value))
-    })
+    values.fold(
+        (f64::INFINITY, f64::NEG_INFINITY),
+        |(least, most), value| (least.min(value), most.max(value)),
+    )
 }

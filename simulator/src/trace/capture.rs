@@ -1,6 +1,5 @@
 //! Captured requests with the token ids of their prompts.
 
-
 use hashbrown::HashMap;
 use serde::Deserialize;
 
