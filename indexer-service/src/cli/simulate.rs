@@ -41,7 +41,7 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     requests: Option<u32>,
     /// Policies, in the order of the table
-    #[arg(long, value_delimiter = ',', value_name = "NAMES", default_value = usual())]
+    #[arg(long, value_delimiter = ',', value_name = "NAMES", default_values_t = usual())]
     policies: Vec<String>,
     /// Loads: factors by which requests come faster than in the trace
     #[arg(
@@ -57,7 +57,7 @@ pub struct Args {
     /// Tokens that each endpoint's cache holds
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     tokens: u32,
-    /// Unequal endpoints instead: COUNTxNAME:PREFILL_TOKENS_PER_S[:DECODE_MS_PER_TOKEN[:SLOTS[:CACHE_TOKENS]]]
+    /// Unequal endpoints instead: `COUNTxNAME:PREFILL_TOKENS_PER_S`, and if they differ in that too `:DECODE_MS_PER_TOKEN:SLOTS:CACHE_TOKENS`
     #[arg(
         long,
         value_delimiter = ',',
@@ -110,8 +110,8 @@ enum Format {
     Json,
 }
 
-fn usual() -> String {
-    Policy::USUAL.map(|policy| policy.to_string()).join(",")
+fn usual() -> [String; Policy::USUAL.len()] {
+    Policy::USUAL.map(|policy| policy.to_string())
 }
 
 fn sharing(text: &str) -> Result<Sharing, String> {
