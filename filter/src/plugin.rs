@@ -18,6 +18,7 @@ use prefixway_core::admission::{FailureMode, Held, Refusal, Reply};
 use prefixway_core::load::orca;
 use prefixway_core::mode::Mode;
 use prefixway_core::proto::Policy;
+use prefixway_core::schedule::Registry;
 use prefixway_core::shared::{SharedData, SharedError};
 use prefixway_core::snapshot::EndpointKey;
 use prefixway_core::view::{NoText, ViewConfig};
@@ -357,6 +358,7 @@ impl Plugin {
                         gateway: String::from_utf8_lossy(&name).into_owned(),
                         nonce: *nonce,
                         max_bytes: self.config.max_vm_bytes,
+                        registry: Registry::default(),
                     };
                     self.state = State::Running(Box::new(Running::new(&view, self.data.clone())));
                 }

@@ -4,6 +4,7 @@
 
 pub mod check_config;
 pub mod demo;
+pub mod import;
 pub mod replay;
 pub mod serve;
 pub mod simulate;
@@ -44,6 +45,8 @@ enum Command {
     Serve(serve::Args),
     /// Check a configuration and say what it means
     CheckConfig(check_config::Args),
+    /// Turn another system's policy into ours
+    Import(import::Args),
     /// Run the whole system on loopback and compare three policies
     Demo(demo::Args),
     /// Predict captured requests' cached tokens and compare with the engine's answers
@@ -107,6 +110,7 @@ pub fn run() -> ExitCode {
     let result = match cli.command {
         Command::Serve(args) => serve::run(&args),
         Command::CheckConfig(args) => check_config::run(&args),
+        Command::Import(args) => import::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Replay(args) => replay::run(&args),
         Command::Simulate(args) => simulate::run(&args),

@@ -11,9 +11,12 @@ mod check;
 mod describe;
 mod duration;
 mod error;
+mod expression;
+mod profiles;
 mod raw;
 mod seed;
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,6 +27,7 @@ use crate::time_zone::Clock;
 
 pub use error::{ConfigError, Problem};
 pub use prefixway_core::admission::FailureMode;
+pub use profiles::Scheduling;
 pub use raw::Raw;
 pub use seed::{SeedError, SeedSource};
 
@@ -189,6 +193,8 @@ pub struct Endpoint {
     pub events: Option<Events>,
     /// Prefill rate in tokens per second.
     pub prefill_tokens_per_s: f64,
+    /// Labels that policies select by.
+    pub labels: BTreeMap<String, String>,
     /// Whether `/metrics` and `/health` are polled.
     pub scrape: bool,
 }
@@ -280,6 +286,10 @@ pub struct Policy {
     pub admission: Option<Admission>,
     /// What becomes of requests that nothing is known for; `None`: as gateways are configured.
     pub failure_mode: Option<FailureMode>,
+    /// Whether prefill rates follow what replies show.
+    pub learn_rates: bool,
+    /// How endpoints are chosen.
+    pub scheduling: Scheduling,
 }
 
 /// Mode of one route.
@@ -395,6 +405,14 @@ impl Config {
             overrides: overrides.clone(),
         });
         Ok(config)
+    }
+
+    /// Checks the `policy` of a text, without a model or an endpoint.
+    ///
+    /// # Errors
+    /// It is not YAML of this shape, or breaks rules.
+    pub fn check_policy(text: &str) -> Result<(), ConfigError> {
+        check::check_policy(&Raw::from_yaml(text)?)
     }
 
     /// Keys at the top level that `other` has otherwise, besides `policy`: what does not change while the service runs.

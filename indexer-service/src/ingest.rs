@@ -22,6 +22,7 @@ mod knowledge;
 mod models;
 mod pauses;
 pub mod query;
+mod rates;
 mod report;
 mod speculation;
 mod turns;
@@ -56,6 +57,7 @@ use events::Job;
 use holder_ids::HolderIds;
 use models::Model;
 use query::Queries;
+use rates::Rates;
 use speculation::Speculated;
 use turns::Turns;
 
@@ -116,6 +118,7 @@ pub struct Ingest {
     commands: mpsc::Receiver<Command>,
     queries: Queries,
     decisions: Decisions,
+    rates: Rates,
     metrics: Arc<Metrics>,
     started: Instant,
     last_change: Instant,
@@ -202,6 +205,7 @@ impl Ingest {
             commands,
             queries: Queries::new(questions),
             decisions: Decisions::default(),
+            rates: Rates::new(now),
             metrics,
             started: now,
             last_change: now,
@@ -342,6 +346,7 @@ impl Ingest {
         if now >= self.sources_due {
             self.sources_due = now + SOURCES_TICK;
             self.tick_sources();
+            self.refresh_rates(now);
         }
         self.know();
         self.publish();

@@ -16,6 +16,7 @@ pub mod config;
 pub mod demo;
 pub mod grpc;
 pub mod http;
+pub mod import;
 pub mod ingest;
 pub mod kv_events;
 pub mod metrics;

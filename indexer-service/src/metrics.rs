@@ -93,6 +93,8 @@ pub struct Metrics {
     pub confirmed_tokens: EndpointCounters,
     /// Mean share of the claims that were right, by endpoint.
     pub precision: Family<EndpointLabel, FloatGauge>,
+    /// Prefill rate that gateways reckon with, by endpoint.
+    pub prefill_rate: Family<EndpointLabel, FloatGauge>,
     /// 1 for whether the index proves right about an endpoint, 0 for the others.
     pub endpoint_trust: Family<EndpointState, Gauge>,
     /// Changes of the file of settings, and whether they were taken.
@@ -151,6 +153,7 @@ impl Metrics {
             claimed_tokens: Family::default(),
             confirmed_tokens: Family::default(),
             precision: Family::default(),
+            prefill_rate: Family::default(),
             endpoint_trust: Family::default(),
             config_reloads: Family::default(),
             queries: Family::default(),
@@ -345,6 +348,11 @@ impl Metrics {
             "Mean share of claimed tokens that were cached, over the newest replies",
             Unit::Other("ratio".to_owned()),
             self.precision.clone(),
+        );
+        r.register(
+            "endpoint_prefill_tokens_per_second",
+            "Prefill rate that gateways reckon with: as configured, or as replies show it",
+            self.prefill_rate.clone(),
         );
         r.register(
             "endpoint_trust",

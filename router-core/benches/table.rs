@@ -215,10 +215,7 @@ fn deciding(c: &mut Criterion) {
         pool: "",
         phase: Phase::Decode,
         prompt_tokens: 8_000,
-        fetch: prefixway_core::schedule::FetchCosts::default(),
-        beta: 2.0,
-        max_imbalance: 0,
-        limits: prefixway_core::admission::Limits::default(),
+        ..Need::default()
     };
     let mut group = c.benchmark_group("request");
     let mut seed = 0;

@@ -15,12 +15,13 @@ mod relay;
 use hashbrown::HashMap;
 
 pub use choose::{Chosen, NoText};
-pub use decide::{Ask, Choice, Decision, Reason};
+pub use decide::{Ask, Choice, Decision, Reason, Wishes};
 
 use crate::{
     hash::{Seed, Space},
     load::{Ledger, LoadView, RequestId, Speculation, orca, speculation::Origin},
     proto,
+    schedule::{Profiles, Registry, ScheduleError},
     shared::{
         Action, Keys, Member, MemberConfig, SharedData, SharedError, VmRegistry, record::Body,
     },
@@ -43,7 +44,12 @@ pub struct ViewConfig {
     pub nonce: u64,
     /// Budget of all tables together; while a copy is replaced by another, both are held.
     pub max_bytes: usize,
+    /// Filters and scorers that policies may name.
+    pub registry: Registry,
 }
+
+/// Endpoints whose last cold request is remembered; past it all are forgotten.
+const MAX_LAST_COLD: usize = 65_536;
 
 /// What a tick came to.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -95,13 +101,18 @@ struct Sent {
 #[derive(Debug)]
 pub struct RoutingView {
     members: Vec<Member>,
-    registry: VmRegistry,
+    vms: VmRegistry,
     ledger: Ledger,
     load: LoadView,
     speculation: Speculation,
     sent: HashMap<RequestId, Sent>,
     /// Time of the load that was taken last, by shard.
     load_ms: Vec<Option<u64>>,
+    registry: Registry,
+    profiles: Profiles,
+    profile_error: Option<ScheduleError>,
+    /// When each endpoint was last given a request of which nobody held anything, in ms.
+    last_cold: HashMap<EndpointKey, u64>,
 }
 
 impl RoutingView {
@@ -120,12 +131,43 @@ impl RoutingView {
         };
         Self {
             members: (0..shards).map(member).collect(),
-            registry: VmRegistry::new(keys.clone(), config.nonce),
+            vms: VmRegistry::new(keys.clone(), config.nonce),
             ledger: Ledger::default(),
             load: LoadView::default(),
             speculation: Speculation::default(),
             sent: HashMap::new(),
             load_ms: vec![None; shards],
+            registry: config.registry.clone(),
+            profiles: Profiles::default(),
+            profile_error: None,
+            last_cold: HashMap::new(),
+        }
+    }
+
+    /// How endpoints are chosen.
+    pub fn schedule(&self) -> &Profiles {
+        &self.profiles
+    }
+
+    /// Why the policy's profiles are not used, if they are not; those of the last good policy are then.
+    pub fn profile_error(&self) -> Option<&ScheduleError> {
+        self.profile_error.as_ref()
+    }
+
+    fn compile_profiles(&mut self) {
+        let Some(policy) = self
+            .members
+            .iter()
+            .find_map(|member| member.info().policy.as_ref())
+        else {
+            return;
+        };
+        match self.registry.profiles(policy) {
+            Ok(profiles) => {
+                self.profiles = profiles;
+                self.profile_error = None;
+            }
+            Err(error) => self.profile_error = Some(error),
         }
     }
 
@@ -197,7 +239,7 @@ impl RoutingView {
                 Err(error) => ticked.error = ticked.error.or(Some(error)),
             }
         }
-        match self.registry.tick(now_ms, shared) {
+        match self.vms.tick(now_ms, shared) {
             Ok(received) => {
                 for (vm, message) in received {
                     self.receive(vm, &message);
@@ -205,13 +247,13 @@ impl RoutingView {
             }
             Err(error) => ticked.error = ticked.error.or(Some(error)),
         }
-        self.load.set_vms(self.registry.usages(now_ms));
+        self.load.set_vms(self.vms.usages(now_ms));
         let policy = self.policies().next();
         let max_load_age_ms = policy.map_or(0, |policy| policy.max_load_age_ms);
         self.load.set_max_figures_age(u64::from(max_load_age_ms));
         self.speculation.expire(now_ms);
         self.report_usage(now_ms);
-        if let Err(error) = self.registry.write(&self.ledger, now_ms, shared) {
+        if let Err(error) = self.vms.write(&self.ledger, now_ms, shared) {
             ticked.error = ticked.error.or(Some(error));
         }
         ticked
@@ -279,11 +321,12 @@ impl RoutingView {
         let rungs = told(prompts);
         let routed = routed(origin, decision, prompts, predicted_cached_tokens);
         let message = self
-            .registry
+            .vms
             .send(shard, choice.key, Body::Routed(routed), now_ms);
+        self.note_cold(&message);
         self.speculate(origin, rungs, &message);
         self.forward(&message);
-        self.registry.write(&self.ledger, now_ms, shared)
+        self.vms.write(&self.ledger, now_ms, shared)
     }
 
     /// The first byte of the reply's body came.
@@ -295,20 +338,20 @@ impl RoutingView {
         {
             sent.first_byte_ms = Some(now_ms);
             self.ledger.prefilled(request);
-            self.registry.touch();
+            self.vms.touch();
         }
     }
 
     /// Nothing is queued for the request any more, by estimate: the first byte of a reply that is not streamed tells nothing of prefill.
     pub fn prefilled(&mut self, request: RequestId) {
         self.ledger.prefilled(request);
-        self.registry.touch();
+        self.vms.touch();
     }
 
     /// Sequences in flight in all VMs of this proxy.
     pub fn in_flight(&self, now_ms: u64) -> u32 {
         let own = self.ledger.usages();
-        own.chain(self.registry.usages(now_ms))
+        own.chain(self.vms.usages(now_ms))
             .fold(0, |sum, (_, usage)| sum.saturating_add(usage.in_flight))
     }
 
@@ -327,7 +370,7 @@ impl RoutingView {
         let predicted = known.map_or(0, |candidate| candidate.credit.tokens());
         let uncached = decision.prompt_tokens.saturating_sub(predicted);
         self.ledger.served_by(request, endpoint, uncached);
-        self.registry.touch();
+        self.vms.touch();
         let Some(sent) = self.sent.get_mut(&request) else {
             return;
         };
@@ -336,9 +379,7 @@ impl RoutingView {
         self.speculation.move_to(origin, endpoint);
         let prompts = if sent.is_told { prompts } else { &[] };
         let moved = routed(origin, decision, prompts, predicted);
-        let message = self
-            .registry
-            .send(shard, endpoint, Body::Moved(moved), now_ms);
+        let message = self.vms.send(shard, endpoint, Body::Moved(moved), now_ms);
         self.forward(&message);
     }
 
@@ -353,7 +394,7 @@ impl RoutingView {
                 .extend(actions.into_iter().map(|action| (shard, action)));
             ticked.error = ticked.error.or(error);
         }
-        if let Err(error) = self.registry.leave(shared) {
+        if let Err(error) = self.vms.leave(shared) {
             ticked.error = ticked.error.or(Some(error));
         }
         ticked
@@ -400,7 +441,7 @@ impl RoutingView {
             kv_usage_ratio: ending.report.and_then(|report| report.kv_usage_ratio),
         };
         let message = self
-            .registry
+            .vms
             .send(sent.shard, endpoint, Body::Outcome(outcome), now_ms);
         self.forward(&message);
         if let Some(sample) = sample {
@@ -410,7 +451,7 @@ impl RoutingView {
                 ..sample
             };
             let body = Body::Sampled(Box::new(sampled));
-            let message = self.registry.send(sent.shard, endpoint, body, now_ms);
+            let message = self.vms.send(sent.shard, endpoint, body, now_ms);
             self.forward(&message);
         }
         true
@@ -432,7 +473,7 @@ impl RoutingView {
     /// The request with a number that is unique within the gateway: VM number in the top 16 bits.
     fn origin(&self, request: RequestId) -> Origin {
         const REQUEST_BITS: u32 = 48;
-        let vm = self.registry.id().unwrap_or(0);
+        let vm = self.vms.id().unwrap_or(0);
         let number = (u64::from(vm) << REQUEST_BITS) | (request.0 & ((1 << REQUEST_BITS) - 1));
         Origin {
             vm,
@@ -464,6 +505,11 @@ fn routed(
         predicted_cached_tokens,
         estimated_prompt_tokens: decision.prompt_tokens,
         token_ids: PromptHashes::space(rungs) == Space::Token,
+        is_cold: decision.matched_bytes == 0,
+        queued_prefill_tokens: decision
+            .ranking
+            .first()
+            .map_or(0, |best| best.queued_prefill_tokens),
         age_ms: 0,
     }
 }

@@ -18,15 +18,16 @@ use prefixway_core::schedule::{
 
 use super::duration::{RawDuration, show};
 use super::error::{ConfigError, Problem};
+use super::profiles::{self, Scheduling};
 use super::raw::{Raw, RawModel, RawPolicy, RawRoute, RawTier};
 use super::seed::{SEED_FILE_NAME, SeedSource};
 use super::{
     Config, DEFAULT_APPROXIMATE_TOKENS, DEFAULT_BETA, DEFAULT_GRPC, DEFAULT_HTTP,
     DEFAULT_INDEX_BYTES, DEFAULT_MAX_AGE, DEFAULT_MAX_BODY_BYTES, DEFAULT_MAX_PROMPT_BYTES,
-    DEFAULT_READY_GRACE, DEFAULT_SAMPLED_DECISIONS_PER_S, DEFAULT_SCRAPE_IDLE_INTERVAL,
-    DEFAULT_SCRAPE_INTERVAL, DEFAULT_SCRAPE_MAX_AGE, DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD,
-    DEFAULT_SPECULATIVE_TTL, DEFAULT_SPLIT_PERCENT, DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits,
-    Listen, Policy, RouteMode, Scrape,
+    DEFAULT_POOL, DEFAULT_READY_GRACE, DEFAULT_SAMPLED_DECISIONS_PER_S,
+    DEFAULT_SCRAPE_IDLE_INTERVAL, DEFAULT_SCRAPE_INTERVAL, DEFAULT_SCRAPE_MAX_AGE,
+    DEFAULT_SCRAPE_TIMEOUT, DEFAULT_SHARD, DEFAULT_SPECULATIVE_TTL, DEFAULT_SPLIT_PERCENT,
+    DEFAULT_STATE_DIR, DEFAULT_TICK, IndexLimits, Listen, Policy, RouteMode, Scrape,
 };
 
 /// Most routes with a mode of their own: they are looked through for each request.
@@ -47,6 +48,18 @@ pub(super) fn check(raw: &Raw, base: &Path) -> Result<Config, ConfigError> {
     match config {
         Some(config) if checker.problems.is_empty() => Ok(config),
         _ => Err(ConfigError::Invalid(checker.problems)),
+    }
+}
+
+pub(super) fn check_policy(raw: &Raw) -> Result<(), ConfigError> {
+    let mut checker = Checker {
+        problems: Vec::new(),
+    };
+    checker.policy(&raw.policy, &raw.models);
+    if checker.problems.is_empty() {
+        Ok(())
+    } else {
+        Err(ConfigError::Invalid(checker.problems))
     }
 }
 
@@ -281,7 +294,20 @@ impl Checker {
                 .as_ref()
                 .map(|admission| self.admission(admission)),
             failure_mode: raw.failure_mode,
+            learn_rates: raw.learn_rates.unwrap_or(true),
+            scheduling: self.scheduling(raw, models),
         }
+    }
+
+    fn scheduling(&mut self, raw: &RawPolicy, models: &[RawModel]) -> Scheduling {
+        let pools = models.iter().map(|model| model.pool.as_deref());
+        let pools: Vec<&str> = pools.map(|pool| pool.unwrap_or(DEFAULT_POOL)).collect();
+        let mut wrong = Vec::new();
+        let scheduling = profiles::check(&raw.profiles, &raw.pools, &pools, &mut wrong);
+        for of in wrong {
+            self.problem(&of.key, &of.value, of.reason);
+        }
+        scheduling
     }
 
     fn percent(&mut self, key: &str, raw: Option<u32>) -> u32 {

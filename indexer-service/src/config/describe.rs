@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::duration::show;
-use super::{Config, Endpoint, Mode, Model, Publisher, SeedSource, Switch};
+use super::{Config, Endpoint, Mode, Model, Policy, Publisher, SeedSource, Switch};
 
 pub(super) fn describe(config: &Config) -> String {
     let mut out = String::new();
@@ -152,6 +152,7 @@ fn write_limits(out: &mut String, config: &Config) -> std::fmt::Result {
             "Bad requests are left to the engines; bodies over {bytes} bytes pass unread."
         )?;
     }
+    write_profiles(out, policy)?;
     match &policy.admission {
         Some(admission) => writeln!(
             out,
@@ -196,6 +197,48 @@ fn write_limits(out: &mut String, config: &Config) -> std::fmt::Result {
             "Without events, an engine is known by decisions, with a cache of {tokens} tokens where it does not say."
         ),
     }
+}
+
+/// How endpoints are chosen, in words.
+fn write_profiles(out: &mut String, policy: &Policy) -> std::fmt::Result {
+    for (at, profile) in policy.scheduling.profiles.iter().enumerate() {
+        let pools = policy.scheduling.pools.iter();
+        let pools: Vec<&str> = pools
+            .filter(|of| of.profile == profile.name)
+            .map(|of| of.pool.as_str())
+            .collect();
+        write!(out, "Profile {}", profile.name)?;
+        match (at, pools.as_slice()) {
+            (0, []) => write!(out, " (every pool that has no other)")?,
+            (_, []) => write!(out, " (no pool has it)")?,
+            (_, pools) => write!(out, " (pool {})", pools.join(", "))?,
+        }
+        for filter in &profile.filters {
+            let meaning = if filter.required {
+                "none are left: no endpoint"
+            } else {
+                "none are left: not counted"
+            };
+            write!(out, "; filter {} ({meaning})", filter.r#type)?;
+        }
+        let is_cost = profile.cost.is_some() || profile.scorers.is_empty();
+        if is_cost {
+            write!(out, "; lowest cost")?;
+        }
+        for scorer in &profile.scorers {
+            let weight = scorer.weight.unwrap_or(1.0);
+            if is_cost {
+                write!(out, "; {} is worth {weight} ms", scorer.r#type)?;
+            } else {
+                write!(out, "; {} with weight {weight}", scorer.r#type)?;
+            }
+        }
+        match profile.picker.as_str() {
+            "" => writeln!(out, "; the best is taken.")?,
+            picker => writeln!(out, "; picker {picker}.")?,
+        }
+    }
+    Ok(())
 }
 
 /// How the model's prompts are found out.

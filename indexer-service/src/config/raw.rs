@@ -1,5 +1,6 @@
 //! The file's shape, exactly as written; nothing here is checked beyond types.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use prefixway_core::text::ContentFormat;
@@ -7,6 +8,7 @@ use serde::Deserialize;
 
 use super::duration::RawDuration;
 use super::error::ConfigError;
+use super::profiles::{RawPool, RawProfile};
 use super::seed::RawSeed;
 use super::{FailureMode, Mode, Overrides, Role, Switch};
 
@@ -80,6 +82,8 @@ pub(super) struct RawEndpoint {
     pub(super) adapters: Option<Vec<String>>,
     pub(super) events: Option<RawEvents>,
     pub(super) prefill_tokens_per_s: Option<f64>,
+    #[serde(default)]
+    pub(super) labels: BTreeMap<String, String>,
     pub(super) scrape: Option<bool>,
 }
 
@@ -115,6 +119,9 @@ pub(super) struct RawPolicy {
     pub(super) max_imbalance: Option<u32>,
     pub(super) admission: Option<RawAdmission>,
     pub(super) failure_mode: Option<FailureMode>,
+    pub(super) learn_rates: Option<bool>,
+    pub(super) profiles: Vec<RawProfile>,
+    pub(super) pools: BTreeMap<String, RawPool>,
 }
 
 #[derive(Debug, Deserialize)]

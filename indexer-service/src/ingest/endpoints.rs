@@ -50,6 +50,8 @@ pub(super) struct Endpoint {
     pub(super) knowledge: Knowledge,
     /// Whether that proves right.
     pub(super) proof: Proof,
+    /// Prefill rate that gateways reckon with.
+    pub(super) prefill_tokens_per_s: f64,
 }
 
 /// All endpoints.
@@ -93,6 +95,7 @@ impl Endpoints {
                 cache: Cache::default(),
                 knowledge: Knowledge::Blind,
                 proof: Proof::default(),
+                prefill_tokens_per_s: settings.prefill_tokens_per_s,
             });
         }
         endpoints
@@ -237,7 +240,7 @@ impl Endpoint {
             pool,
             accelerator: self.settings.accelerator.clone(),
             healthy: self.is_healthy,
-            prefill_tokens_per_s: self.settings.prefill_tokens_per_s,
+            prefill_tokens_per_s: self.prefill_tokens_per_s,
             block_size: self.block_size,
             holders: Tier::ALL
                 .iter()
@@ -252,6 +255,9 @@ impl Endpoint {
             adapters: self.settings.adapters.clone().unwrap_or_default(),
             lists_adapters: self.settings.adapters.is_some(),
             prefix_trust: self.proof.share(),
+            labels: self.settings.labels.clone(),
+            kv_tokens: self.cache.tokens.unwrap_or(0),
+            ..proto::Endpoint::default()
         }
     }
 }

@@ -264,6 +264,8 @@ pub(super) fn policy(
         failure_mode: policy
             .failure_mode
             .map_or_else(String::new, |mode| mode.as_str().to_owned()),
+        profiles: policy.scheduling.profiles.clone(),
+        pool_profiles: policy.scheduling.pools.clone(),
     }
 }
 

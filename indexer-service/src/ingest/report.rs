@@ -54,6 +54,8 @@ pub struct EndpointReport {
     pub knowledge: Knowledge,
     /// Tokens that its cache has room for; `None`: it does not say.
     pub cache_tokens: Option<u64>,
+    /// Prefill rate that gateways reckon with, in tokens per second: as configured, or as replies show it.
+    pub prefill_tokens_per_s: f64,
     /// Whether that proves right in replies.
     pub trust: TrustReport,
     /// What decisions say of it; `None` where there are none that count.
@@ -336,6 +338,7 @@ impl EndpointReport {
             state: endpoint.state(),
             knowledge: endpoint.knowledge,
             cache_tokens: endpoint.cache.tokens,
+            prefill_tokens_per_s: endpoint.prefill_tokens_per_s,
             trust: endpoint.proof.report(),
             decisions: decisions.map(DecisionsReport::from),
             block_size: endpoint.block_size,

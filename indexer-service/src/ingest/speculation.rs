@@ -19,6 +19,12 @@ pub(super) struct Sent {
     /// Bytes of its prompts.
     pub(super) prompt_bytes: u64,
     pub(super) credit: Credit,
+    /// Tokens of its prompts, estimated.
+    pub(super) prompt_tokens: u32,
+    /// Prompt tokens that waited there before it.
+    pub(super) queued_tokens: u64,
+    /// When it was sent, in ms since the service started.
+    pub(super) sent_ms: u64,
     /// Most tokens that the index can be held to: what it knew when the decision was told, without expectations.
     pub(super) claim: u32,
 }
@@ -91,6 +97,9 @@ mod tests {
 
     fn sent(id: u64) -> Sent {
         Sent {
+            prompt_tokens: 0,
+            queued_tokens: 0,
+            sent_ms: 0,
             endpoint: 0,
             prompt_bytes: 64,
             credit: Credit::Speculation(SpeculationId(id)),

@@ -116,7 +116,7 @@ impl Ingest {
                     .estimated_prompt_tokens
                     .saturating_sub(routed.predicted_cached_tokens);
                 // Long prompts take longer to appear in events.
-                let prefill = f64::from(uncached) / endpoint.settings.prefill_tokens_per_s.max(1.0);
+                let prefill = f64::from(uncached) / endpoint.prefill_tokens_per_s.max(1.0);
                 let ttl = self.config.policy.speculative_ttl
                     + Duration::from_secs_f64(prefill.min(600.0));
                 // It counts from the decision, which may have waited for a stream.
@@ -139,6 +139,9 @@ impl Ingest {
             endpoint: routed.endpoint,
             prompt_bytes: routed.prompt_bytes,
             credit,
+            prompt_tokens: routed.estimated_prompt_tokens,
+            queued_tokens: routed.queued_prefill_tokens,
+            sent_ms: now_ms.saturating_sub(routed.age_ms.into()),
             claim,
         };
         let until_ms = after(now_ms, LONGEST_REQUEST);
@@ -171,6 +174,7 @@ impl Ingest {
         let sent = self.speculated.remove(gateway, outcome.request);
         if let Some(sent) = &sent {
             self.settle(sent, outcome);
+            self.learn_rate(sent, outcome, now);
         }
         self.prove(outcome, sent.as_ref());
         if let Some(endpoint) = self.endpoints.by_id_mut(outcome.endpoint) {

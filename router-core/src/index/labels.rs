@@ -9,7 +9,7 @@
 //!
 //! Open addressing with the occupied slots in ascending order of the mixed hash over the whole table. Because homes ascend with the
 //! mixed hash too, a search ends at the first greater slot, a removal leaves no tombstone, and growing is one pass through old and new
-//! slots in order. So the table can grow in small steps and stay full: between 0.68 and 0.85 of it is in use.
+//! slots in order. So the table can grow in small steps and stay full: between 0.71 and 0.85 of it is in use.
 //!
 //! The mix is a bijection keyed with the deployment's secret, so equal mixes are equal hashes, and nobody can choose hashes that pile up.
 
@@ -120,7 +120,7 @@ impl Labels {
     pub(super) fn insert(&mut self, position: Position, mixed: Mixed, id: u32) {
         let mut at = position.0;
         if (self.len + 1) * 100 > self.homes * MAX_LOAD_PERCENT {
-            self.resize(self.homes + self.homes / 4 + MIN_HOMES);
+            self.resize(self.homes + self.homes / 5 + MIN_HOMES);
             at = match self.find(mixed) {
                 Ok((position, _)) | Err(position) => position.0,
             };

@@ -6,12 +6,12 @@ use core::ops;
 pub(super) const NONE: u32 = u32::MAX;
 
 /// Elements from which on vectors grow in smaller steps: by then they are mapped, and growing moves pages and not bytes.
-const MANY: usize = 1 << 20;
+const MANY: usize = 1 << 18;
 
-/// Makes room for one more element by an eighth or a sixteenth at a time: doubling would leave a third of the memory unused on average.
+/// Makes room for one more element by an eighth or a thirty-second at a time: doubling would leave a third of the memory unused on average.
 pub(super) fn make_room<T>(slots: &mut Vec<T>) {
     if slots.len() == slots.capacity() {
-        let step = if slots.len() < MANY { 8 } else { 16 };
+        let step = if slots.len() < MANY { 8 } else { 32 };
         slots.reserve_exact(slots.len() / step + 64);
     }
 }

@@ -1,12 +1,15 @@
 //! Invariants of the ranking.
 
+mod plugins;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::{
-    load::{Figures, Usage},
+    admission::Limits,
+    load::{EndpointLoad, Figures, Usage},
     proto,
-    snapshot::Endpoints,
+    snapshot::{Credit, Endpoints},
 };
 
 fn endpoint(name: &str) -> proto::Endpoint {
@@ -34,10 +37,15 @@ fn need() -> Need<'static> {
         pool: "p",
         phase: Phase::Decode,
         prompt_tokens: 1_000,
-        beta: 2.0,
-        fetch: FetchCosts::default(),
-        max_imbalance: 0,
-        limits: Limits::default(),
+        ..Need::default()
+    }
+}
+
+/// The default profile with other constants.
+fn costing(cost: Cost) -> Profile {
+    Profile {
+        judge: Judge::Cost(cost),
+        ..Profile::default()
     }
 }
 
@@ -91,10 +99,12 @@ fn candidates<'a>(endpoints: &'a Endpoints, of: &[(u32, EndpointLoad)]) -> Vec<C
 }
 
 fn order(candidates: &[Candidate<'_>], need: &Need<'_>, seed: u64) -> Vec<String> {
-    rank(candidates, need, seed)
-        .into_iter()
-        .map(|candidate| candidate.address)
-        .collect()
+    addresses(rank(candidates, need, seed))
+}
+
+fn addresses(ranking: Vec<Explanation>) -> Vec<String> {
+    let addresses = ranking.into_iter().map(|candidate| candidate.address);
+    addresses.collect()
 }
 
 #[test]
@@ -208,16 +218,19 @@ fn a_hit_in_a_slower_tier_wins_over_computing_and_loses_to_a_faster_one() {
             load: load(0, 0),
         })
         .collect();
-    let with = |cpu, disk| Need {
-        fetch: FetchCosts::new(cpu, disk),
-        ..need()
+    let with = |cpu, disk| {
+        let profile = costing(Cost {
+            fetch: FetchCosts::new(cpu, disk),
+            ..Cost::default()
+        });
+        addresses(profile.rank(&all, &need(), 1))
     };
     assert_eq!(order(&all, &need(), 1), ["gpu", "cpu", "disk", "none"]);
     // 1,000 tokens take 2 s to compute with `beta`, 200 of them 0.4 s; 800 fetched ones must take longer than 1.6 s to be worth less.
     let slow = with(Some(2_010.0), None);
-    assert_eq!(order(&all, &slow, 1), ["gpu", "disk", "none", "cpu"]);
+    assert_eq!(slow, ["gpu", "disk", "none", "cpu"]);
     let bearable = with(Some(1_990.0), Some(0.0));
-    assert_eq!(order(&all, &bearable, 1)[2..], ["cpu", "none"]);
+    assert_eq!(bearable[2..], ["cpu", "none"]);
     let cpu = rank(&all, &need(), 1).remove(1);
     assert_eq!(
         (whole(cpu.fetch_ms), whole(cpu.cost_ms), whole(cpu.ttft_ms)),
@@ -276,22 +289,22 @@ fn what_an_endpoint_holds_does_not_make_it_much_busier_than_others() {
                 (0, load(0, others)),
             ],
         );
-        let need = Need {
+        let profile = Profile {
             max_imbalance,
-            ..need()
+            ..Profile::default()
         };
-        let ranking = rank(&all, &need, 1);
+        let ranking = profile.rank(&all, &need(), 1);
         (
             ranking[0].address == "hot",
             ranking.iter().any(|of| of.is_overfull),
         )
     };
-    assert_eq!(first(22, 0, 0), (true, false));
-    assert_eq!(first(23, 0, 0), (false, true));
+    assert_eq!(first(22, 0, 24), (true, false));
+    assert_eq!(first(23, 0, 24), (false, true));
     assert_eq!(first(3, 0, 4), (false, true));
     // Among busy endpoints so many are not much.
-    assert_eq!(first(131, 100, 0), (true, false));
-    assert_eq!(first(149, 100, 0), (false, true));
+    assert_eq!(first(131, 100, 24), (true, false));
+    assert_eq!(first(149, 100, 24), (false, true));
 }
 
 #[test]

@@ -81,6 +81,23 @@ pub struct EndpointInfo {
     pub state: String,
     /// Share of its prefix credit that counts, 0 to 1; 1 unless the index has proved wrong about it.
     pub prefix_trust: f64,
+    /// Labels that policies select by, ordered by name.
+    pub labels: Vec<(String, String)>,
+    /// Tokens of KV cache, when they are known.
+    pub kv_tokens: Option<u64>,
+    /// Adapters in its engine.
+    pub loaded_adapters: LoadedAdapters,
+}
+
+/// Adapters in an engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadedAdapters {
+    /// Loaded ones.
+    pub running: Vec<String>,
+    /// Those about to be loaded.
+    pub waiting: Vec<String>,
+    /// How many can be loaded at once; 0 = unknown.
+    pub max: u32,
 }
 
 impl EndpointInfo {
@@ -102,6 +119,15 @@ impl EndpointInfo {
             by_tier: credit.by_tier.map(counted),
             speculative: counted(credit.speculative),
         }
+    }
+
+    /// Value of a label.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        let at = self
+            .labels
+            .binary_search_by(|(of, _)| of.as_str().cmp(name))
+            .ok()?;
+        self.labels.get(at).map(|(_, value)| value.as_str())
     }
 
     /// Tokens floored to whole blocks.
@@ -201,6 +227,20 @@ fn info(endpoint: &proto::Endpoint) -> EndpointInfo {
         prefix_trust: match endpoint.prefix_trust {
             Some(share) if share.is_finite() => share.clamp(0.0, 1.0),
             _ => 1.0,
+        },
+        labels: {
+            let labels = endpoint.labels.iter();
+            let mut labels: Vec<_> = labels
+                .map(|(name, value)| (name.clone(), value.clone()))
+                .collect();
+            labels.sort();
+            labels
+        },
+        kv_tokens: (endpoint.kv_tokens > 0).then_some(endpoint.kv_tokens),
+        loaded_adapters: LoadedAdapters {
+            running: endpoint.running_adapters.clone(),
+            waiting: endpoint.waiting_adapters.clone(),
+            max: endpoint.max_adapters,
         },
     }
 }

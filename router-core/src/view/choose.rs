@@ -1,6 +1,6 @@
 //! From an admitted request to a decision.
 
-use super::{Ask, Decision, RoutingView};
+use super::{Ask, Decision, RoutingView, Wishes};
 use crate::{
     admission::{LoadOnly, Route, Served},
     hash::Seed,
@@ -53,6 +53,7 @@ impl RoutingView {
         prompters: &Prompters,
         route: &Route<'_>,
         body_bytes: u64,
+        wishes: Wishes<'_>,
         now_ns: u64,
     ) -> Option<Chosen> {
         let (profile, adapter) = (route.served.profile, route.served.adapter);
@@ -77,6 +78,13 @@ impl RoutingView {
             bytes: request.map_or(body_bytes, |request| request.prefill_bytes),
             load_units: route.load_units(),
             bytes_per_token: profile.bytes_per_token,
+            wishes: Wishes {
+                output_tokens: request
+                    .ok()
+                    .and_then(|request| request.max_tokens)
+                    .map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)),
+                ..wishes
+            },
         };
         let decision = self.decide(&ask, now_ns / 1_000_000, now_ns);
         let shard = decision.choices.first().map(|choice| choice.shard);

@@ -4,7 +4,7 @@ use super::RoutingView;
 use crate::{
     admission::Limits,
     hash::Seed,
-    schedule::{Candidate, DEFAULT_BETA, Explanation, FetchCosts, Need, Phase, choices, rank},
+    schedule::{Candidate, Explanation, Need, Phase, choices},
     shared::Member,
     snapshot::{EndpointKey, Match, PromptHashes, Rung, Snapshot, probe::matched_in},
 };
@@ -35,6 +35,23 @@ pub struct Ask<'a> {
     pub load_units: u32,
     /// Learned bytes per token of the model; 0 = unknown.
     pub bytes_per_token: f64,
+    /// What the client wants besides an answer.
+    pub wishes: Wishes<'a>,
+}
+
+/// What a request says about how it is to be served.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Wishes<'a> {
+    /// Tokens that may be generated.
+    pub output_tokens: Option<u32>,
+    /// What names the session, as a hash.
+    pub session: Option<u64>,
+    /// Time to the first token, in ms.
+    pub ttft_ms: Option<f64>,
+    /// Time for each token after it, in ms.
+    pub tpot_ms: Option<f64>,
+    /// Request headers that a profile asks for, names in lower case.
+    pub headers: &'a [(String, String)],
 }
 
 /// What decided.
@@ -155,32 +172,31 @@ impl RoutingView {
         let prompt_tokens = ask
             .prompt_tokens
             .unwrap_or_else(|| tokens(bytes, bytes_per_token));
-        let policy = self.policies().next();
-        let beta = self
-            .policies()
-            .map(|policy| policy.beta)
-            .find(|&beta| beta.is_finite() && beta > 0.0);
         let need = Need {
             model: ask.model,
             adapter: ask.adapter,
             pool: ask.pool,
             phase: ask.phase,
             prompt_tokens,
-            beta: beta.unwrap_or(DEFAULT_BETA),
-            fetch: policy.map(FetchCosts::of).unwrap_or_default(),
-            max_imbalance: policy.map_or(0, |policy| policy.max_imbalance),
+            output_tokens: ask.wishes.output_tokens,
             limits: self.limits(),
+            session: ask.wishes.session,
+            ttft_ms: ask.wishes.ttft_ms,
+            tpot_ms: ask.wishes.tpot_ms,
+            headers: ask.wishes.headers,
+            last_cold: Some(&self.last_cold),
         };
 
+        let profile = self.profiles.of_pool(ask.pool);
         let candidates = self.candidates(&matches, &usable, now_ms);
-        let mut ranking = rank(&candidates, &need, seed);
+        let mut ranking = profile.rank(&candidates, &need, seed);
         if ranking.is_empty() && need.adapter.is_some() {
             // Nobody has the adapter: an engine of its base may load it, and one that can't says so.
             let base = Need {
                 adapter: None,
                 ..need
             };
-            ranking = rank(&candidates, &base, seed);
+            ranking = profile.rank(&candidates, &base, seed);
         }
         let chosen = choices(&ranking).map(|choice| Choice {
             key: choice.key,

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::RoutingView;
+use super::{MAX_LAST_COLD, RoutingView};
 use crate::{
     hash::Space,
     load::{
@@ -23,6 +23,9 @@ use crate::{
 impl RoutingView {
     /// Takes over what a shard's member took in.
     pub(super) fn take(&mut self, shard: usize, changed: &Changed) {
+        if changed.has_policy {
+            self.compile_profiles();
+        }
         let Some(member) = self.members.get(shard) else {
             return;
         };
@@ -57,6 +60,7 @@ impl RoutingView {
     pub(super) fn receive(&mut self, vm: u32, message: &Message) {
         match &message.body {
             Body::Routed(routed) => {
+                self.note_cold(message);
                 let space = if routed.token_ids {
                     Space::Token
                 } else {
@@ -97,6 +101,19 @@ impl RoutingView {
             Body::Sampled(_) => {}
         }
         self.forward(message);
+    }
+
+    /// Notes that an endpoint was given a request of which nobody held anything.
+    pub(super) fn note_cold(&mut self, message: &Message) {
+        let Body::Routed(routed) = &message.body else {
+            return;
+        };
+        if routed.is_cold {
+            if self.last_cold.len() >= MAX_LAST_COLD {
+                self.last_cold.clear();
+            }
+            self.last_cold.insert(message.endpoint, message.said_ms);
+        }
     }
 
     /// Expects of the message's endpoint what it was sent, from the time at which that was said.
@@ -153,7 +170,7 @@ impl RoutingView {
     /// Tells the indexer of each shard this VM leads what the proxy has in flight.
     pub(super) fn report_usage(&mut self, now_ms: u64) {
         let mut sums: HashMap<EndpointKey, Usage> = self.ledger.usages().collect();
-        for (key, usage) in self.registry.usages(now_ms) {
+        for (key, usage) in self.vms.usages(now_ms) {
             let sum = sums.entry(key).or_default();
             *sum = sum.plus(usage);
         }

@@ -13,7 +13,7 @@ use crate::{
     index::{Changes, RungChange},
     load::Usage,
     proto::{down::Kind, up},
-    schedule::Phase,
+    schedule::{Phase, Registry},
     shared::tests::world::Memory,
     snapshot::{Publisher, PublisherConfig, Rung},
 };
@@ -95,6 +95,7 @@ impl Proxy {
                 gateway: "g".into(),
                 nonce,
                 max_bytes: 1 << 24,
+                registry: Registry::default(),
             })
         };
         Self {
@@ -200,6 +201,7 @@ fn ask(prompt: Option<&PromptHashes>) -> Ask<'_> {
         bytes: 4_000,
         load_units: 1,
         bytes_per_token: 0.0,
+        wishes: Wishes::default(),
     }
 }
 

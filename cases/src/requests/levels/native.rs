@@ -8,10 +8,11 @@ use prefixway_core::index::Changes;
 use prefixway_core::load::RequestId;
 use prefixway_core::prompters::Prompters;
 use prefixway_core::proto::{Down, EndpointLoad, Load, down::Kind};
+use prefixway_core::schedule::Registry;
 use prefixway_core::shared::{Action, SharedData, SharedError, Value};
 use prefixway_core::snapshot::{Publisher, PublisherConfig};
 use prefixway_core::text::{LocalTime, Prompter};
-use prefixway_core::view::{Ending, RoutingView, ViewConfig};
+use prefixway_core::view::{Ending, RoutingView, ViewConfig, Wishes};
 
 use super::Level;
 use crate::error::CaseError;
@@ -94,7 +95,7 @@ impl Native {
         let (bytes, now_ns) = (body.len() as u64, now_ms * 1_000_000);
         let chosen = gateway
             .view
-            .choose(&gateway.prompters, &route, bytes, now_ns)
+            .choose(&gateway.prompters, &route, bytes, Wishes::default(), now_ns)
             .ok_or_else(|| CaseError::mismatch("choice", &"one", &"no seed"))?;
         let identity = if chosen.no_text.is_some() {
             Identity::None
@@ -206,6 +207,7 @@ impl Gateway {
                 gateway: "cases".to_owned(),
                 nonce: 1,
                 max_bytes: 64 << 20,
+                registry: Registry::default(),
             }),
             deployment,
             memory: Memory::default(),

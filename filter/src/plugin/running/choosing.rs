@@ -4,7 +4,7 @@ use prefixway_core::admission::{Held, Refusal, Route, Verdict};
 use prefixway_core::load::RequestId;
 use prefixway_core::mode::{session_of, session_of_prompt};
 use prefixway_core::snapshot::EndpointKey;
-use prefixway_core::view::{Chosen, NoText};
+use prefixway_core::view::{Chosen, NoText, Wishes};
 
 use super::Running;
 use crate::explain::explain;
@@ -92,7 +92,13 @@ impl Running {
         explained: bool,
     ) -> Fate {
         let (prompters, view) = (&self.prompters, &self.view);
-        let Some(chosen) = view.choose(prompters, route, body_bytes as u64, now_ns) else {
+        let Some(chosen) = view.choose(
+            prompters,
+            route,
+            body_bytes as u64,
+            Wishes::default(),
+            now_ns,
+        ) else {
             return Fate::Pass(Reason::NoSnapshot);
         };
         let is_current = view.knows_models(now_ns / 1_000_000);

@@ -133,6 +133,7 @@ impl Checker {
                 None => None,
             },
             prefill_tokens_per_s,
+            labels: endpoint.labels.clone(),
             scrape: endpoint.scrape.unwrap_or(true),
         })
     }

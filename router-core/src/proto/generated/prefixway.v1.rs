@@ -140,6 +140,76 @@ pub struct Policy {
     /// What becomes of requests that nothing is known for, once the policy is there: open | closed; empty = as the gateway's own configuration says.
     #[prost(string, tag = "23")]
     pub failure_mode: ::prost::alloc::string::String,
+    /// How endpoints are chosen; the first is for requests that no other is named for. Empty = by the default cost.
+    #[prost(message, repeated, tag = "24")]
+    pub profiles: ::prost::alloc::vec::Vec<SchedulingProfile>,
+    /// Profiles of pools that have another one than the first.
+    #[prost(message, repeated, tag = "25")]
+    pub pool_profiles: ::prost::alloc::vec::Vec<PoolProfile>,
+}
+/// Filters, then a cost or scorers, then a picker.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct SchedulingProfile {
+    /// Each once.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Applied in order.
+    #[prost(message, repeated, tag = "2")]
+    pub filters: ::prost::alloc::vec::Vec<Plugin>,
+    /// Absent: scorers decide, where there are any.
+    #[prost(message, optional, tag = "3")]
+    pub cost: ::core::option::Option<Cost>,
+    /// How well endpoints suit.
+    #[prost(message, repeated, tag = "4")]
+    pub scorers: ::prost::alloc::vec::Vec<Plugin>,
+    /// max-score | weighted-random | power-of-two | random; empty = max-score.
+    #[prost(string, tag = "5")]
+    pub picker: ::prost::alloc::string::String,
+    /// Sequences by which what an endpoint holds may make it busier than the least busy one; absent = as the policy says.
+    #[prost(uint32, optional, tag = "6")]
+    pub max_imbalance: ::core::option::Option<u32>,
+}
+/// A filter or a scorer.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Plugin {
+    /// Name of its type.
+    #[prost(string, tag = "1")]
+    pub r#type: ::prost::alloc::string::String,
+    /// JSON object; empty = none.
+    #[prost(string, tag = "2")]
+    pub parameters: ::prost::alloc::string::String,
+    /// Of a scorer: beside a cost milliseconds, else its share in the sum; absent = 1.
+    #[prost(double, optional, tag = "3")]
+    pub weight: ::core::option::Option<f64>,
+    /// Of a filter: a request for which it leaves no endpoint has none; otherwise the filter does not count for it.
+    #[prost(bool, tag = "4")]
+    pub required: bool,
+}
+/// Constants of the cost; absent = default.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct Cost {
+    /// Weight of uncached tokens.
+    #[prost(double, optional, tag = "1")]
+    pub beta: ::core::option::Option<f64>,
+    /// Sequences that an engine runs at once.
+    #[prost(uint32, optional, tag = "2")]
+    pub max_sequences: ::core::option::Option<u32>,
+    /// Generated tokens of requests that do not say how many.
+    #[prost(uint32, optional, tag = "3")]
+    pub output_tokens: ::core::option::Option<u32>,
+    /// Time for each generated token.
+    #[prost(double, optional, tag = "4")]
+    pub decode_ms_per_token: ::core::option::Option<f64>,
+}
+/// The profile of a pool.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PoolProfile {
+    /// The pool.
+    #[prost(string, tag = "1")]
+    pub pool: ::prost::alloc::string::String,
+    /// Name of its profile.
+    #[prost(string, tag = "2")]
+    pub profile: ::prost::alloc::string::String,
 }
 /// When an endpoint takes no more. A bound that is absent is none. Requests are answered with 429 while every endpoint that could serve them is full.
 #[derive(Clone, Copy, PartialEq, ::prost::Message)]
@@ -265,6 +335,24 @@ pub struct Endpoint {
     /// Share of its prefix credit that counts, 0 to 1: less where the index has proved wrong about it; absent = all.
     #[prost(double, optional, tag = "15")]
     pub prefix_trust: ::core::option::Option<f64>,
+    /// Labels that policies select by.
+    #[prost(btree_map = "string, string", tag = "16")]
+    pub labels: ::prost::alloc::collections::BTreeMap<
+        ::prost::alloc::string::String,
+        ::prost::alloc::string::String,
+    >,
+    /// Tokens of KV cache; 0 = unknown.
+    #[prost(uint64, tag = "17")]
+    pub kv_tokens: u64,
+    /// Adapters that its engine has loaded.
+    #[prost(string, repeated, tag = "18")]
+    pub running_adapters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Adapters that its engine is about to load.
+    #[prost(string, repeated, tag = "19")]
+    pub waiting_adapters: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// Adapters that its engine can have loaded at once; 0 = unknown.
+    #[prost(uint32, tag = "20")]
+    pub max_adapters: u32,
 }
 /// A live holder of an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -491,6 +579,12 @@ pub struct Routed {
     /// Whether the rungs are at the depths of token space, which has more of them.
     #[prost(bool, tag = "7")]
     pub token_ids: bool,
+    /// Whether nobody held any of the prompt.
+    #[prost(bool, tag = "8")]
+    pub is_cold: bool,
+    /// Prompt tokens that waited at the endpoint before it.
+    #[prost(uint64, tag = "9")]
+    pub queued_prefill_tokens: u64,
     /// How long ago the decision was taken, in ms: it may have waited for a stream.
     #[prost(uint32, tag = "20")]
     pub age_ms: u32,

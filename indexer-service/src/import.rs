@@ -1,0 +1,3 @@
+//! Reading other systems' policies.
+
+pub mod llm_d;
