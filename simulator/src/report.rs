@@ -204,3 +204,70 @@ fn quoted(field: &str) -> String {
         field.to_owned()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Grid;
+    use crate::policy::{DEFAULT_POLICY, Policy};
+    use crate::simulation::Setup;
+    use crate::trace::Trace;
+
+    fn grid(seeds: u32) -> Vec<Cell> {
+        let mut trace = Trace::agentic(10, 1);
+        trace.name = "a, \"b\" & <c>".to_owned();
+        let grid = Grid {
+            traces: vec![trace],
+            loads: vec![1.0, 2.0],
+            policies: vec![DEFAULT_POLICY, Policy::Oracle],
+            seeds,
+            block_tokens: 64,
+            setup: Setup::default(),
+        };
+        let most = std::sync::atomic::AtomicUsize::new(0);
+        let cells = grid.run(2, &|done| {
+            most.fetch_max(done, std::sync::atomic::Ordering::Relaxed);
+        });
+        // The oracle stands for three.
+        assert_eq!(grid.runs(), 2 * 4 * seeds as usize);
+        assert_eq!(most.into_inner(), grid.runs());
+        cells
+    }
+
+    #[test]
+    fn every_run_is_a_line_of_csv_and_every_cell_one_of_the_table() {
+        let cells = grid(3);
+        let csv = csv(&cells);
+        assert_eq!(csv.lines().count(), 1 + 4 * 3);
+        assert!(
+            csv.lines()
+                .skip(1)
+                .all(|line| line.starts_with("\"a, \"\"b\"\" & <c>\","))
+        );
+        let table = table(&cells);
+        assert_eq!(table.matches("prefixway").count(), 2);
+        assert_eq!(table.matches("1.000 [1.000, 1.000]").count(), 2);
+        let rows: Vec<Row> = cells.iter().map(Row::of).collect();
+        let json = serde_json::to_value(&rows).unwrap();
+        assert!(json[0]["vs_oracle"].as_f64().unwrap() > 0.5);
+        assert!(json[0].get("setup").is_none());
+    }
+
+    #[test]
+    fn one_seed_has_no_interval() {
+        let cells = grid(1);
+        assert!(cells.iter().all(|cell| cell.vs_oracle.is_none()));
+        assert!(table(&cells).contains("prefixway"));
+    }
+
+    #[test]
+    fn the_plot_has_a_line_for_each_policy_and_no_stray_marks() {
+        let svg = crate::plot::svg(&grid(3));
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert!(svg.contains("a, \"b\" &amp; &lt;c&gt;"));
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+        assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
+    }
+}
