@@ -71,6 +71,11 @@ bench-gateway: wasm ## The filter in real Envoy beside plain Envoy and a minimal
 	@ENVOY_BIN="$$(scripts/envoy.sh)" BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/gateway.json" \
 		"$(or $(CARGO_TARGET_DIR),target)/release/prefixway-bench-gateway" $(BENCH_GATEWAY_ARGS)
 
+.PHONY: bench-policy
+bench-policy: ## Routing policies side by side in simulation on the public traces, with goals; rows in target/bench/policy.json
+	$(STEP) "policies, simulated"
+	@BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/policy.json" cargo run --release --locked --quiet -p prefixway-simulator --bin bench-policy
+
 .PHONY: oracle
 oracle: ## Ten million random operations through the index and its slow model (ORACLE_OPS for another number)
 	$(STEP) "index against its oracle"

@@ -7,6 +7,7 @@ pub mod demo;
 pub mod import;
 pub mod replay;
 pub mod serve;
+pub mod simulate;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -50,6 +51,8 @@ enum Command {
     Demo(demo::Args),
     /// Predict captured requests' cached tokens and compare with the engine's answers
     Replay(replay::Args),
+    /// Simulate routing policies on a request trace
+    Simulate(simulate::Args),
 }
 
 /// A command that did not end well.
@@ -110,6 +113,7 @@ pub fn run() -> ExitCode {
         Command::Import(args) => import::run(&args),
         Command::Demo(args) => demo::run(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

@@ -50,7 +50,42 @@ impl Default for EndpointClass {
     }
 }
 
+/// Why a class can't be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("class {0:?} is not of the form COUNTxNAME:RATE[:MS_PER_TOKEN[:SLOTS[:CACHE_TOKENS]]]")]
+pub struct ClassError(String);
+
 impl EndpointClass {
+    /// Reads `4xfast:8000`, `2xcpu:800:120:8:200000`: count, name, prefill tokens/s, decode ms per token, slots, tokens of cache. What is left
+    /// out is as in `default`.
+    ///
+    /// # Errors
+    /// [`ClassError`].
+    pub fn read(text: &str, default: &Self) -> Result<Self, ClassError> {
+        Self::parts(text, default).ok_or_else(|| ClassError(text.to_owned()))
+    }
+
+    fn parts(text: &str, default: &Self) -> Option<Self> {
+        let (count, rest) = text.split_once('x')?;
+        let mut fields = rest.split(':');
+        let mut class = Self {
+            count: count.trim().parse().ok()?,
+            name: fields.next().filter(|name| !name.is_empty())?.to_owned(),
+            prefill_tokens_per_s: fields.next()?.parse().ok()?,
+            ..default.clone()
+        };
+        if let Some(field) = fields.next() {
+            class.decode_ms_per_token = field.parse().ok()?;
+        }
+        if let Some(field) = fields.next() {
+            class.slots = field.parse().ok()?;
+        }
+        if let Some(field) = fields.next() {
+            class.cache_tokens = field.parse().ok()?;
+        }
+        fields.next().is_none().then_some(class)
+    }
+
     /// Time of a prefill of so many tokens.
     pub fn prefill_us(&self, tokens: u32) -> u64 {
         PREFILL_OVERHEAD_US + self.tokens_us(f64::from(tokens))
@@ -139,13 +174,9 @@ impl Engine {
         f64::from(self.pool.used()) / f64::from(self.pool.capacity())
     }
 
-    /// Blocks in the cache before anything happens; they are announced at once.
-    pub(crate) fn preload(&mut self, from: u32, to: u32, work: &Workload) {
-        self.pool.touch(work.blocks(from, to));
-        self.events.push_back(BlockEvent {
-            due_us: 0,
-            change: BlockChange::Stored { from, to },
-        });
+    /// Blocks in the cache before anything happens.
+    pub(crate) fn preload(&mut self, chain: &[u32]) {
+        self.pool.touch(chain);
     }
 
     /// Tokens of a prompt that it will not have to compute when its turn comes: those in the cache, and those of requests before it.
@@ -272,6 +303,44 @@ impl Engine {
                 });
                 from = to;
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_are_read() {
+        let default = EndpointClass::default();
+        let of = |text: &str| EndpointClass::read(text, &default);
+        let fast = of("4xfast:8000").unwrap();
+        assert_eq!(
+            (fast.count, fast.name.as_str(), fast.slots),
+            (4, "fast", 64)
+        );
+        let cpu = of("2xcpu-amx:800.5:120:8:200000").unwrap();
+        let expected = EndpointClass {
+            name: "cpu-amx".to_owned(),
+            count: 2,
+            prefill_tokens_per_s: 800.5,
+            decode_ms_per_token: 120.0,
+            slots: 8,
+            cache_tokens: 200_000,
+            joins_us: 0,
+        };
+        assert_eq!(cpu, expected);
+        for text in [
+            "",
+            "fast:1",
+            "4x:1",
+            "4xfast",
+            "4xfast:",
+            "-1xfast:1",
+            "4xfast:1:2:3:4:5",
+        ] {
+            assert!(of(text).is_err(), "{text}");
         }
     }
 }

@@ -149,6 +149,13 @@ impl Knowledge {
         self.figures = figures.collect();
     }
 
+    /// Blocks are known to be at an endpoint before anything happens.
+    pub(crate) fn preload(&mut self, endpoint: usize, chain: &[u32]) {
+        for &node in chain {
+            self.index[node as usize] |= 1 << endpoint;
+        }
+    }
+
     /// Lets time pass: exchanges and scrapes that lie before `now_us` are done with what is so until then.
     pub(crate) fn advance(&mut self, now_us: u64, engines: &[Engine]) {
         if let Sharing::Every(period_us @ 1..) = self.freshness.sharing

@@ -7,7 +7,7 @@
 //! | `round_robin`, `random`, `least_request` | without prefixes; the last by exact requests in flight |
 //! | `llm_d_minmax` | llm-d's scorers prefix, queue and KV use with weights 3:2:2, matched blocks scaled between least and most |
 //! | `llm_d_ratio` | the same with matched blocks as a share of all |
-//! | `weighted` | the same once more, as this project would run it: live load, and a hot prefix spills |
+//! | `weighted` | `llm_d_ratio` as a profile of this project's scheduler: a hot prefix spills |
 //! | `gaie` | `llm_d_ratio` on a history of 31,250 blocks of 16 tokens, matches up to 4,096 tokens |
 //! | `dynamo` | fewest prefill blocks and active blocks, as Dynamo's router by default |
 //! | `oracle` | the cheapest by the engines' true state, with the best of `beta` 1, 2 and 4 |
@@ -70,7 +70,7 @@ pub enum Policy {
     LlmDMinMax,
     /// llm-d's scorers, ratio of the prompt.
     LlmDRatio,
-    /// llm-d's scorers with live load, and spill.
+    /// llm-d's scorers as a profile of `router-core`.
     Weighted,
     /// Gateway API Inference Extension's defaults.
     Gaie,
@@ -134,16 +134,16 @@ impl Policy {
             Self::Random => Box::new(plain::Random),
             Self::LeastRequest => Box::new(plain::LeastRequest),
             Self::Prefixway(options) => {
-                Box::new(production::Production::new(options, false, setup, work))
+                Box::new(production::Production::cost(options, false, setup, work))
             }
             Self::Approximate(options) => {
-                Box::new(production::Production::new(options, true, setup, work))
+                Box::new(production::Production::cost(options, true, setup, work))
             }
             Self::LlmDMinMax => {
                 Box::new(weighted::Weighted::llm_d(weighted::Prefix::MinMax, setup))
             }
             Self::LlmDRatio => Box::new(weighted::Weighted::llm_d(weighted::Prefix::Ratio, setup)),
-            Self::Weighted => Box::new(weighted::Weighted::spilling(setup)),
+            Self::Weighted => Box::new(production::Production::weighted(setup, work)),
             Self::Gaie => Box::new(weighted::Weighted::gaie(setup, work)),
             Self::Dynamo => Box::new(dynamo::Dynamo::new(setup, work)),
             Self::Oracle => Box::new(oracle::Oracle { beta: 2.0 }),

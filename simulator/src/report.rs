@@ -10,6 +10,9 @@ use crate::summary::{Figures, Interval};
 /// One cell, as JSON has it.
 #[derive(Clone, Debug, Serialize)]
 pub struct Row {
+    /// What is not as usual, where something isn't.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub setup: Option<String>,
     /// Name of the trace.
     pub trace: String,
     /// Load.
@@ -55,6 +58,7 @@ impl Row {
         } = cell.mean();
         let end = |of: fn(Interval) -> f64| cell.vs_oracle.map(of);
         Self {
+            setup: None,
             trace: cell.trace.clone(),
             load: cell.load,
             policy: cell.policy.to_string(),
@@ -72,8 +76,8 @@ impl Row {
     }
 }
 
-/// Names of the columns of [`cells`].
-pub const HEADER: [&str; 8] = [
+/// Columns of [`table`].
+const COLUMNS: [&str; 8] = [
     "policy",
     "TTFT mean s",
     "p50",
@@ -84,8 +88,58 @@ pub const HEADER: [&str; 8] = [
     "of oracle [95 %]",
 ];
 
-/// A cell's row of a table for people.
-pub fn cells(cell: &Cell) -> Vec<String> {
+/// A table for people, one part for each trace and load.
+pub fn table(cells: &[Cell]) -> String {
+    let mut text = String::new();
+    for part in cells
+        .chunk_by(|one, other| one.trace == other.trace && one.load.total_cmp(&other.load).is_eq())
+    {
+        let Some(Cell {
+            trace,
+            load,
+            figures,
+            ..
+        }) = part.first()
+        else {
+            continue;
+        };
+        let requests = figures.first().map_or(0, |of| of.requests);
+        // Writing to a string can't fail.
+        let _ = writeln!(
+            text,
+            "\n{trace}, load {load}: {requests} requests, mean of {} seeds",
+            figures.len()
+        );
+        let mut lines = vec![COLUMNS.map(str::to_owned).to_vec()];
+        lines.extend(part.iter().map(line));
+        let widths: Vec<usize> = (0..COLUMNS.len())
+            .map(|column| {
+                lines
+                    .iter()
+                    .map(|line| line[column].len())
+                    .max()
+                    .unwrap_or(0)
+            })
+            .collect();
+        for line in lines {
+            let padded = line
+                .iter()
+                .zip(&widths)
+                .enumerate()
+                .map(|(column, (field, &width))| {
+                    if column == 0 {
+                        format!("{field:width$}")
+                    } else {
+                        format!("{field:>width$}")
+                    }
+                });
+            let _ = writeln!(text, "{}", padded.collect::<Vec<_>>().join("  ").trim_end());
+        }
+    }
+    text
+}
+
+fn line(cell: &Cell) -> Vec<String> {
     let of = cell.mean();
     let of_oracle = cell
         .vs_oracle
@@ -148,5 +202,72 @@ fn quoted(field: &str) -> String {
         format!("\"{}\"", field.replace('"', "\"\""))
     } else {
         field.to_owned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grid::Grid;
+    use crate::policy::{DEFAULT_POLICY, Policy};
+    use crate::simulation::Setup;
+    use crate::trace::Trace;
+
+    fn grid(seeds: u32) -> Vec<Cell> {
+        let mut trace = Trace::agentic(10, 1);
+        trace.name = "a, \"b\" & <c>".to_owned();
+        let grid = Grid {
+            traces: vec![trace],
+            loads: vec![1.0, 2.0],
+            policies: vec![DEFAULT_POLICY, Policy::Oracle],
+            seeds,
+            block_tokens: 64,
+            setup: Setup::default(),
+        };
+        let most = std::sync::atomic::AtomicUsize::new(0);
+        let cells = grid.run(2, &|done| {
+            most.fetch_max(done, std::sync::atomic::Ordering::Relaxed);
+        });
+        // The oracle stands for three.
+        assert_eq!(grid.runs(), 2 * 4 * seeds as usize);
+        assert_eq!(most.into_inner(), grid.runs());
+        cells
+    }
+
+    #[test]
+    fn every_run_is_a_line_of_csv_and_every_cell_one_of_the_table() {
+        let cells = grid(3);
+        let csv = csv(&cells);
+        assert_eq!(csv.lines().count(), 1 + 4 * 3);
+        assert!(
+            csv.lines()
+                .skip(1)
+                .all(|line| line.starts_with("\"a, \"\"b\"\" & <c>\","))
+        );
+        let table = table(&cells);
+        assert_eq!(table.matches("prefixway").count(), 2);
+        assert_eq!(table.matches("1.000 [1.000, 1.000]").count(), 2);
+        let rows: Vec<Row> = cells.iter().map(Row::of).collect();
+        let json = serde_json::to_value(&rows).unwrap();
+        assert!(json[0]["vs_oracle"].as_f64().unwrap() > 0.5);
+        assert!(json[0].get("setup").is_none());
+    }
+
+    #[test]
+    fn one_seed_has_no_interval() {
+        let cells = grid(1);
+        assert!(cells.iter().all(|cell| cell.vs_oracle.is_none()));
+        assert!(table(&cells).contains("prefixway"));
+    }
+
+    #[test]
+    fn the_plot_has_a_line_for_each_policy_and_no_stray_marks() {
+        let svg = crate::plot::svg(&grid(3));
+        assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+        assert_eq!(svg.matches("<polyline").count(), 2);
+        assert_eq!(svg.matches("<circle").count(), 4);
+        assert!(svg.contains("a, \"b\" &amp; &lt;c&gt;"));
+        assert!(!svg.contains("NaN") && !svg.contains("inf"));
+        assert_eq!(svg.matches("<g ").count(), svg.matches("</g>").count());
     }
 }

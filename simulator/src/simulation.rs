@@ -117,10 +117,16 @@ pub struct Start {
 pub struct Served {
     /// Endpoint that served it.
     pub endpoint: u32,
+    /// When it was sent there.
+    pub sent_us: u64,
     /// Time to first token.
     pub ttft_us: u64,
     /// Tokens found in the cache.
     pub cached_tokens: u32,
+    /// Tokens that its router thought were to be computed for it.
+    pub uncached_tokens: u32,
+    /// Tokens that its router thought to wait there when it was sent.
+    pub queued_tokens: u64,
     /// How many times it was finished: once, in the end.
     pub finished: u32,
 }
@@ -132,8 +138,6 @@ pub struct Run {
     pub served: Vec<Served>,
     /// Prefilled tokens by endpoint.
     pub prefilled_tokens: Vec<u64>,
-    /// Mean difference of computed tokens between decision and engine.
-    pub mean_error_tokens: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -147,9 +151,6 @@ enum Step {
 struct Flight {
     endpoint: usize,
     router: u32,
-    sent_us: u64,
-    uncached_tokens: u32,
-    queued_tokens: u64,
 }
 
 /// Runs a policy on a workload at a load: times are divided by `load`.
@@ -168,7 +169,6 @@ pub fn run_from(work: &Workload, setup: &Setup, policy: Policy, load: f64, start
             .iter()
             .map(|of| of.prefilled_tokens)
             .collect(),
-        mean_error_tokens: simulation.error_tokens as f64 / work.arrivals.len().max(1) as f64,
         served: simulation.served,
     }
 }
@@ -186,7 +186,6 @@ struct Simulation<'a> {
     planned: u64,
     served: Vec<Served>,
     flights: Vec<Flight>,
-    error_tokens: u64,
     rng: Rng,
     // Scratch of one decision.
     indexed: Vec<u32>,
@@ -216,7 +215,6 @@ impl<'a> Simulation<'a> {
             planned: 0,
             served: vec![Served::default(); requests],
             flights: vec![Flight::default(); requests],
-            error_tokens: 0,
             rng: Rng::new(work.seed, 0x5EED),
             indexed: vec![0; endpoints],
             expected: vec![0; endpoints],
@@ -226,9 +224,10 @@ impl<'a> Simulation<'a> {
     }
 
     fn begin(&mut self, start: &Start) {
-        for (engine, &blocks) in self.engines.iter_mut().zip(&start.held_blocks) {
-            let from = self.work.chain_start(0);
-            engine.preload(from, from + blocks, self.work);
+        for (endpoint, &blocks) in start.held_blocks.iter().enumerate() {
+            let held = &self.work.chain(0)[..blocks as usize];
+            self.engines[endpoint].preload(held);
+            self.knowledge.preload(endpoint, held);
         }
         if !start.frozen_figures.is_empty() {
             let max_age = DEFAULT_MAX_FIGURES_AGE_MS;
@@ -316,14 +315,14 @@ impl<'a> Simulation<'a> {
         let endpoint = choice.endpoint;
         let uncached_tokens = choice.uncached_tokens;
         let queued_tokens = self.usages[endpoint].queued_prefill_tokens;
-        self.flights[request as usize] = Flight {
-            endpoint,
-            router,
+        self.flights[request as usize] = Flight { endpoint, router };
+        self.served[request as usize] = Served {
+            endpoint: endpoint as u32,
             sent_us: now_us,
             uncached_tokens,
             queued_tokens,
+            ..Served::default()
         };
-        self.served[request as usize].endpoint = endpoint as u32;
         let rate = self.engines[endpoint].class.prefill_tokens_per_s;
         if self.chooser.wants_prefixes() {
             let tokens = (queued_tokens, uncached_tokens);
@@ -348,22 +347,19 @@ impl<'a> Simulation<'a> {
     fn first_token(&mut self, request: u32, now_us: u64) {
         let of = self.work.arrivals[request as usize];
         let flight = self.flights[request as usize];
-        let ttft_us = now_us - flight.sent_us;
         let served = &mut self.served[request as usize];
-        served.ttft_us = ttft_us;
-        let real = of.prompt_tokens - served.cached_tokens;
-        self.error_tokens += u64::from(real.abs_diff(flight.uncached_tokens));
-        let tokens = -i64::from(flight.uncached_tokens);
-        self.knowledge
-            .account(flight.router, flight.endpoint, now_us, 0, tokens);
-        self.knowledge.confirm(request, flight.endpoint, now_us);
+        served.ttft_us = now_us - served.sent_us;
         let reply = Reply {
             endpoint: flight.endpoint,
             now_us,
-            ttft_us,
-            uncached_tokens: flight.uncached_tokens,
-            queued_tokens: flight.queued_tokens,
+            ttft_us: served.ttft_us,
+            uncached_tokens: served.uncached_tokens,
+            queued_tokens: served.queued_tokens,
         };
+        let tokens = -i64::from(served.uncached_tokens);
+        self.knowledge
+            .account(flight.router, flight.endpoint, now_us, 0, tokens);
+        self.knowledge.confirm(request, flight.endpoint, now_us);
         self.chooser.replied(&reply);
         let class = &self.engines[flight.endpoint].class;
         let decode_ms = f64::from(of.output_tokens - 1) * class.decode_ms_per_token;

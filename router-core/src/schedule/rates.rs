@@ -237,11 +237,11 @@ mod tests {
     fn feed(
         learner: &mut Learner,
         endpoint: EndpointKey,
-        rate: f64,
+        rate: u64,
         pairs: u64,
         from_ms: u64,
     ) -> u64 {
-        let service_ms = (3_000_000.0 / rate) as u64;
+        let service_ms = 3_000_000 / rate;
         let mut now_ms = from_ms;
         for _ in 0..pairs {
             let one = Observation {
@@ -271,7 +271,7 @@ mod tests {
     fn the_rate_is_found_and_a_class_speaks_for_endpoints_that_nothing_is_known_of() {
         let mut learner = Learner::default();
         near(learner.rate(A, "class", 8_000.0, 0), 8_000.0);
-        let now_ms = feed(&mut learner, A, 2_000.0, 100, 0);
+        let now_ms = feed(&mut learner, A, 2_000, 100, 0);
         near(learner.rate(A, "class", 8_000.0, now_ms), 2_000.0);
         near(learner.rate(B, "class", 8_000.0, now_ms), 2_000.0);
         near(learner.rate(B, "other", 8_000.0, now_ms), 8_000.0);
@@ -303,7 +303,7 @@ mod tests {
         let mut learner = Learner::default();
         let mut now_ms = 0;
         for round in 0..60 {
-            now_ms = feed(&mut learner, A, 4_000.0, 1, now_ms);
+            now_ms = feed(&mut learner, A, 4_000, 1, now_ms);
             // Predicted to be cached and not, or a stalled reply: too slow by far; or cached and not predicted.
             let (uncached_tokens, ttft_ms) = if round % 2 == 0 {
                 (2_048, 20_000)
@@ -325,10 +325,10 @@ mod tests {
     #[test]
     fn it_stays_within_bounds_and_goes_back_to_what_is_configured() {
         let mut learner = Learner::default();
-        let now_ms = feed(&mut learner, A, 10.0, 100, 0);
+        let now_ms = feed(&mut learner, A, 10, 100, 0);
         near(learner.rate(A, "class", 8_000.0, now_ms), 500.0);
         let mut learner = Learner::default();
-        let now_ms = feed(&mut learner, A, 4_000.0, 100, 0);
+        let now_ms = feed(&mut learner, A, 4_000, 100, 0);
         let after =
             |half_lives: u64| learner.rate(A, "class", 8_000.0, now_ms + half_lives * HALF_LIFE_MS);
         assert!(after(0) < after(5) && after(5) < after(8));

@@ -3,9 +3,7 @@
 use prefixway_core::load::EndpointLoad;
 use prefixway_core::proto;
 use prefixway_core::schedule::rates::{Learner, Observation};
-use prefixway_core::schedule::{
-    Candidate, Cost, DEFAULT_PREFILL_TOKENS_PER_S, Judge, Need, Profile,
-};
+use prefixway_core::schedule::{Candidate, DEFAULT_PREFILL_TOKENS_PER_S, Need, Profiles, Registry};
 use prefixway_core::snapshot::{Credit, EndpointInfo, EndpointKey, Endpoints};
 
 use super::history::History;
@@ -16,14 +14,34 @@ use crate::workload::Workload;
 pub(super) struct Production {
     endpoints: Vec<EndpointInfo>,
     places: hashbrown::HashMap<EndpointKey, usize>,
-    profile: Profile,
+    profiles: Profiles,
     history: Option<History>,
     learner: Option<Learner>,
 }
 
 impl Production {
-    pub(super) fn new(
+    /// The default cost.
+    pub(super) fn cost(
         options: CostOptions,
+        is_approximate: bool,
+        setup: &Setup,
+        work: &Workload,
+    ) -> Self {
+        Self::new(&cost(options), options.rates, is_approximate, setup, work)
+    }
+
+    /// llm-d's scorers and weights instead of a cost.
+    pub(super) fn weighted(setup: &Setup, work: &Workload) -> Self {
+        Self::new(&weights(), Rates::Configured, false, setup, work)
+    }
+
+    #[expect(
+        clippy::expect_used,
+        reason = "the policies are the ones below, and tests run them"
+    )]
+    fn new(
+        policy: &proto::Policy,
+        rates: Rates,
         is_approximate: bool,
         setup: &Setup,
         work: &Workload,
@@ -34,12 +52,12 @@ impl Production {
                 id,
                 address: format!("10.0.0.{id}:8000"),
                 healthy: true,
-                accelerator: if options.rates == Rates::Blind {
+                accelerator: if rates == Rates::Blind {
                     String::new()
                 } else {
                     class.name.clone()
                 },
-                prefill_tokens_per_s: match options.rates {
+                prefill_tokens_per_s: match rates {
                     Rates::Configured => class.prefill_tokens_per_s,
                     Rates::Blind => 0.0,
                     Rates::Learned => DEFAULT_PREFILL_TOKENS_PER_S,
@@ -55,9 +73,11 @@ impl Production {
         Self {
             places: endpoints.iter().map(|of| of.key).zip(0..).collect(),
             endpoints,
-            profile: profile(options),
+            profiles: Registry::default()
+                .profiles(policy)
+                .expect("a policy that can be used"),
             history: is_approximate.then(|| History::of_caches(setup, work)),
-            learner: (options.rates == Rates::Learned).then(Learner::default),
+            learner: (rates == Rates::Learned).then(Learner::default),
         }
     }
 
@@ -79,20 +99,34 @@ impl Production {
     }
 }
 
-/// The default profile, with other constants where the options have some.
-fn profile(options: CostOptions) -> Profile {
-    let default = Profile::default();
-    let mut cost = Cost::default();
-    if options.beta > 0.0 {
-        cost.beta = options.beta;
+/// The default cost, with other constants where the options have some.
+fn cost(options: CostOptions) -> proto::Policy {
+    proto::Policy {
+        beta: options.beta,
+        max_imbalance: options.max_imbalance,
+        ..proto::Policy::default()
     }
-    Profile {
-        judge: Judge::Cost(cost),
-        max_imbalance: match options.max_imbalance {
-            0 => default.max_imbalance,
-            sequences => sequences,
-        },
-        ..default
+}
+
+/// Prefix 3, queue 2, KV use 2.
+fn weights() -> proto::Policy {
+    let scorers = [
+        ("prefix-cache", 3.0),
+        ("queue", 2.0),
+        ("kv-cache-utilization", 2.0),
+    ];
+    let scorers = scorers.into_iter().map(|(name, weight)| proto::Plugin {
+        r#type: name.to_owned(),
+        weight: Some(weight),
+        ..proto::Plugin::default()
+    });
+    proto::Policy {
+        profiles: vec![proto::SchedulingProfile {
+            name: "weighted".to_owned(),
+            scorers: scorers.collect(),
+            ..proto::SchedulingProfile::default()
+        }],
+        ..proto::Policy::default()
     }
 }
 
@@ -135,7 +169,10 @@ impl Chooser for Production {
             prompt_tokens: asked.prompt_tokens,
             ..Need::default()
         };
-        let ranking = self.profile.rank(&candidates, &need, asked.seed);
+        let ranking = self
+            .profiles
+            .of_pool("")
+            .rank(&candidates, &need, asked.seed);
         let Some(best) = ranking.first() else {
             return asked.blind(0);
         };

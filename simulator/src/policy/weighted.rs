@@ -8,8 +8,6 @@
 //!
 //! Figures come from the engines, at each scrape. Unknown ones count as the mean of the known ones.
 
-use prefixway_core::schedule::DEFAULT_MAX_IMBALANCE;
-
 use super::history::History;
 use super::{Asked, Choice, Chooser};
 use crate::simulation::Setup;
@@ -31,10 +29,6 @@ pub(super) enum Prefix {
 #[derive(Debug)]
 pub(super) struct Weighted {
     prefix: Prefix,
-    /// Sequences more than the least busy one from which on a match does not count.
-    max_imbalance: Option<u32>,
-    /// Whether requests in flight count as waiting where there are more of them, and decisions as matches.
-    is_live: bool,
     history: Option<History>,
     /// By router: endpoint that comes first among equals.
     turn: Vec<usize>,
@@ -47,20 +41,9 @@ impl Weighted {
         let endpoints = setup.endpoints().count();
         Self {
             prefix,
-            max_imbalance: None,
-            is_live: false,
             history: None,
             turn: (0..setup.replicas as usize).collect(),
             endpoints,
-        }
-    }
-
-    /// The same weights with live load, and with the scheduler's rule for hot prefixes.
-    pub(super) fn spilling(setup: &Setup) -> Self {
-        Self {
-            max_imbalance: Some(DEFAULT_MAX_IMBALANCE),
-            is_live: true,
-            ..Self::llm_d(Prefix::Ratio, setup)
         }
     }
 
@@ -90,38 +73,18 @@ impl Chooser for Weighted {
 
     fn choose(&mut self, asked: &Asked<'_>) -> Choice {
         let there: Vec<usize> = asked.there().collect();
-        let in_flight = |of: usize| f64::from(asked.usages[of].in_flight);
-        let strangers = |of: usize| asked.figures[of].map_or(0.0, |of| f64::from(of.others));
-        let waiting = |of: usize| {
-            let figures = asked.figures[of]?;
-            let scraped = f64::from(figures.waiting);
-            Some(if self.is_live {
-                // What is in flight and not seen to run may wait.
-                let running = f64::from(figures.running)
-                    - f64::from(figures.others).min(f64::from(figures.running));
-                scraped.max(in_flight(of) - running)
-            } else {
-                scraped
-            })
-        };
+        let waiting = |of: usize| asked.figures[of].map(|of| f64::from(of.waiting));
         let usage = |of: usize| asked.figures[of].map(|figures| figures.kv_usage_ratio);
         let usual_waiting = mean(there.iter().filter_map(|&of| waiting(of)));
         let usual_usage = mean(there.iter().filter_map(|&of| usage(of)));
         let queue = |of: usize| waiting(of).unwrap_or(usual_waiting);
         let (least, most) = ends(there.iter().map(|&of| queue(of)));
-        let busy = |of: usize| in_flight(of) + strangers(of);
-        let (idlest, _) = ends(there.iter().map(|&of| busy(of)));
         let matched: Vec<f64> = (0..self.endpoints)
             .map(|of| f64::from(self.matched(asked, of)))
             .collect();
         let (fewest, highest) = ends(there.iter().map(|&of| matched[of]));
         let score = |of: usize| {
-            let is_overfull = self.max_imbalance.is_some_and(|max| {
-                let then = busy(of) + 1.0;
-                then >= idlest + f64::from(max) && then >= 1.5 * idlest
-            });
             let prefix = match self.prefix {
-                _ if is_overfull => 0.0,
                 Prefix::Ratio => matched[of] / f64::from(asked.prompt_tokens.max(1)),
                 Prefix::MinMax => scaled(matched[of] - fewest, highest - fewest),
             };
