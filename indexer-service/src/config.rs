@@ -287,7 +287,7 @@ pub struct Policy {
     /// What becomes of requests that nothing is known for; `None`: as gateways are configured.
     pub failure_mode: Option<FailureMode>,
     /// Whether prefill rates follow what replies show.
-    pub learn_rates: bool,
+    pub learn_rates: Switch,
     /// How endpoints are chosen.
     pub scheduling: proto::Scheduling,
 }

@@ -18,7 +18,7 @@ pub struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum From {
-    /// An EndpointPickerConfig of llm-d or the Gateway API inference extension
+    /// An `EndpointPickerConfig` of llm-d or the Gateway API inference extension
     LlmD {
         /// The file, YAML
         #[arg(value_name = "FILE")]

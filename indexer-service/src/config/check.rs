@@ -295,7 +295,7 @@ impl Checker {
                 .as_ref()
                 .map(|admission| self.admission(admission)),
             failure_mode: raw.failure_mode,
-            learn_rates: raw.learn_rates.unwrap_or(true),
+            learn_rates: raw.learn_rates,
             scheduling: self.scheduling(raw, models),
         }
     }

@@ -119,7 +119,7 @@ pub(super) struct RawPolicy {
     pub(super) max_imbalance: Option<u32>,
     pub(super) admission: Option<RawAdmission>,
     pub(super) failure_mode: Option<FailureMode>,
-    pub(super) learn_rates: Option<bool>,
+    pub(super) learn_rates: Switch,
     pub(super) profiles: Vec<RawProfile>,
     pub(super) pools: BTreeMap<String, RawPool>,
 }

@@ -153,7 +153,8 @@ pub fn import(text: &str) -> Result<Import, ImportError> {
     notes.sort();
     notes.dedup();
     if policy == "policy:\n" {
-        policy = "policy: {}\n".to_owned();
+        policy.clear();
+        policy.push_str("policy: {}\n");
     }
     Config::check_policy(&policy)?;
     Ok(Import { policy, notes })

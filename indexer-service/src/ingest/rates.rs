@@ -10,6 +10,7 @@ use prefixway_core::snapshot::EndpointKey;
 use super::Ingest;
 use super::endpoints::Endpoint;
 use super::speculation::Sent;
+use crate::config::Switch;
 
 /// Time between two looks at what evidence there is.
 const REFRESH: Duration = Duration::from_secs(1);
@@ -55,7 +56,7 @@ impl Ingest {
     /// Learns from the first token of a reply. Only of streamed replies it is known when it came.
     pub(super) fn learn_rate(&mut self, sent: &Sent, outcome: &proto::Outcome, now: Instant) {
         let is_told = outcome.ttft_ms > 0 && !outcome.failed && outcome.endpoint == sent.endpoint;
-        if !is_told || !self.config.policy.learn_rates {
+        if !is_told || self.config.policy.learn_rates == Switch::Off {
             return;
         }
         let now_ms = self.now_ms(now);
@@ -64,7 +65,7 @@ impl Ingest {
             .cached_tokens
             .unwrap_or(outcome.predicted_cached_tokens);
         // The reply is over now; its first token came when it was sent and `ttft_ms` later.
-        let first_ms = (sent.sent_ms + u64::from(outcome.ttft_ms)).min(now_ms);
+        let first_ms = (sent.at_ms + u64::from(outcome.ttft_ms)).min(now_ms);
         let seen = Observation {
             now_ms: first_ms,
             ttft_ms: u64::from(outcome.ttft_ms),
@@ -101,7 +102,7 @@ impl Ingest {
     }
 
     fn refresh_rate(&mut self, number: u32, now_ms: u64) {
-        let is_on = self.config.policy.learn_rates;
+        let is_on = self.config.policy.learn_rates == Switch::On;
         let Some(endpoint) = self.endpoints.by_id_mut(number) else {
             return;
         };

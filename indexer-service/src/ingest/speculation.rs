@@ -24,7 +24,7 @@ pub(super) struct Sent {
     /// Prompt tokens that waited there before it.
     pub(super) queued_tokens: u64,
     /// When it was sent, in ms since the service started.
-    pub(super) sent_ms: u64,
+    pub(super) at_ms: u64,
     /// Most tokens that the index can be held to: what it knew when the decision was told, without expectations.
     pub(super) claim: u32,
 }
@@ -99,7 +99,7 @@ mod tests {
         Sent {
             prompt_tokens: 0,
             queued_tokens: 0,
-            sent_ms: 0,
+            at_ms: 0,
             endpoint: 0,
             prompt_bytes: 64,
             credit: Credit::Speculation(SpeculationId(id)),

@@ -145,7 +145,7 @@ impl Ingest {
             credit,
             prompt_tokens: routed.estimated_prompt_tokens,
             queued_tokens: routed.queued_prefill_tokens,
-            sent_ms: now_ms.saturating_sub(routed.age_ms.into()),
+            at_ms: now_ms.saturating_sub(routed.age_ms.into()),
             claim,
         };
         let until_ms = after(now_ms, LONGEST_REQUEST);

@@ -121,11 +121,14 @@ fn weights() -> proto::Policy {
         ..proto::Plugin::default()
     });
     proto::Policy {
-        profiles: vec![proto::SchedulingProfile {
-            name: "weighted".to_owned(),
-            scorers: scorers.collect(),
-            ..proto::SchedulingProfile::default()
-        }],
+        scheduling: Some(Box::new(proto::Scheduling {
+            profiles: vec![proto::SchedulingProfile {
+                name: "weighted".to_owned(),
+                scorers: scorers.collect(),
+                ..proto::SchedulingProfile::default()
+            }],
+            pools: Vec::new(),
+        })),
         ..proto::Policy::default()
     }
 }
