@@ -11,6 +11,7 @@
 //! With the argument `freshness` it measures something else: the time from an engine's event until every worker routes by it.
 //!
 //! `BENCH_RUNGS`, `BENCH_BODIES` and `BENCH_CLIENTS` (lists), `BENCH_SECONDS` (of each cell in each round), `BENCH_ROUNDS` and `BENCH_OUT` narrow it.
+//! `BENCH_MODULES` (a list of paths) adds variants with other wasm modules in the filter's place, to find out what a part of it costs.
 
 #![expect(
     clippy::print_stdout,
@@ -28,6 +29,7 @@ mod table;
 mod usage;
 mod variant;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -47,6 +49,7 @@ struct Options {
     seconds: Duration,
     rounds: usize,
     out: String,
+    modules: Vec<String>,
 }
 
 impl Options {
@@ -76,6 +79,9 @@ impl Options {
             rounds: sizes("BENCH_ROUNDS", "5")?.first().copied().unwrap_or(5),
             out: std::env::var("BENCH_OUT")
                 .unwrap_or_else(|_| "target/bench/gateway.json".to_owned()),
+            modules: std::env::var("BENCH_MODULES")
+                .map(|list| list.split(',').map(str::to_owned).collect())
+                .unwrap_or_default(),
         })
     }
 }
@@ -118,6 +124,11 @@ fn main() -> anyhow::Result<()> {
             "ext_proc".to_owned(),
         ),
     ];
+    for module in &options.modules {
+        let name = Path::new(module).file_stem().unwrap_or_default();
+        let name = name.to_string_lossy().into_owned();
+        kinds.push((name, Kind::Module(module.into()), String::new()));
+    }
     let mut tables = Vec::new();
     for &rungs in &options.rungs {
         // Thread names have room for 15 bytes.
@@ -138,7 +149,7 @@ fn main() -> anyhow::Result<()> {
         eprintln!("starting {name}");
         variants.push(client.block_on(variant::start(
             name,
-            *kind,
+            kind.clone(),
             threads,
             &engines,
             folder.path(),
