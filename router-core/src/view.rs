@@ -11,11 +11,14 @@ pub mod choose;
 pub mod decide;
 mod lookup;
 mod relay;
+mod untold;
 
 use hashbrown::HashMap;
 
 pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason};
+
+use untold::Untold;
 
 use crate::{
     hash::{Seed, Space},
@@ -100,6 +103,7 @@ pub struct RoutingView {
     load: LoadView,
     speculation: Speculation,
     sent: HashMap<RequestId, Sent>,
+    untold: Vec<Untold>,
     /// Time of the load that was taken last, by shard.
     load_ms: Vec<Option<u64>>,
 }
@@ -125,6 +129,7 @@ impl RoutingView {
             load: LoadView::default(),
             speculation: Speculation::default(),
             sent: HashMap::new(),
+            untold: Vec::new(),
             load_ms: vec![None; shards],
         }
     }
@@ -182,6 +187,7 @@ impl RoutingView {
     /// Brings everything up to date; to be called every few ms.
     pub fn tick(&mut self, now_ms: u64, shared: &impl SharedData) -> Ticked {
         let mut ticked = Ticked::default();
+        self.tell();
         for shard in 0..self.members.len() {
             let Some(member) = self.members.get_mut(shard) else {
                 continue;
@@ -200,7 +206,7 @@ impl RoutingView {
         match self.registry.tick(now_ms, shared) {
             Ok(received) => {
                 for (vm, message) in received {
-                    self.receive(vm, &message);
+                    self.receive(vm, message);
                 }
             }
             Err(error) => ticked.error = ticked.error.or(Some(error)),
@@ -227,6 +233,8 @@ impl RoutingView {
         message: proto::Down,
         now_ms: u64,
     ) -> Result<bool, ReplicaError> {
+        // What a table confirms has to be expected by then.
+        self.tell();
         let Some(member) = self.members.get_mut(shard) else {
             return Ok(false);
         };
@@ -242,7 +250,7 @@ impl RoutingView {
         }
     }
 
-    /// The request is being sent to the first choice of the decision: counts it, and tells everybody.
+    /// The request is being sent to the first choice of the decision: counts it at once, and has everybody told within a tick.
     ///
     /// # Errors
     /// When the host fails to store the VM's record; the request is counted all the same.
@@ -276,13 +284,19 @@ impl RoutingView {
                 is_told: !told(prompts).is_empty(),
             },
         );
-        let rungs = told(prompts);
+        let load = self.load.of(choice.key, &self.ledger, now_ms);
         let routed = routed(origin, decision, prompts, predicted_cached_tokens);
-        let message = self
-            .registry
-            .send(shard, choice.key, Body::Routed(routed), now_ms);
-        self.speculate(origin, rungs, &message);
-        self.forward(&message);
+        self.tell_later(Untold {
+            shard,
+            endpoint: choice.key,
+            said_ms: now_ms,
+            body: Body::Routed(routed),
+            decided: Some((origin, load.usage.queued_prefill_tokens)),
+        });
+        if !self.registry.may_write(now_ms) {
+            return Ok(());
+        }
+        self.tell();
         self.registry.write(&self.ledger, now_ms, shared)
     }
 
@@ -326,6 +340,7 @@ impl RoutingView {
         let known = ranking.find(|candidate| candidate.key == endpoint);
         let predicted = known.map_or(0, |candidate| candidate.credit.tokens());
         let uncached = decision.prompt_tokens.saturating_sub(predicted);
+        self.tell();
         self.ledger.served_by(request, endpoint, uncached);
         self.registry.touch();
         let Some(sent) = self.sent.get_mut(&request) else {
@@ -339,7 +354,7 @@ impl RoutingView {
         let message = self
             .registry
             .send(shard, endpoint, Body::Moved(moved), now_ms);
-        self.forward(&message);
+        self.forward(message);
     }
 
     /// Gives up what this VM holds among the others, since it ends: the lead of shards, its streams and its load. Gives what the host has to
@@ -378,6 +393,7 @@ impl RoutingView {
             return false;
         };
         if ending.is_failed {
+            self.tell();
             self.speculation.cancel(sent.origin);
         }
         let ttft_ms = sent
@@ -399,19 +415,23 @@ impl RoutingView {
             waiting: ending.report.and_then(|report| report.waiting),
             kv_usage_ratio: ending.report.and_then(|report| report.kv_usage_ratio),
         };
-        let message = self
-            .registry
-            .send(sent.shard, endpoint, Body::Outcome(outcome), now_ms);
-        self.forward(&message);
+        let mut tell = |body| {
+            self.tell_later(Untold {
+                shard: sent.shard,
+                endpoint,
+                said_ms: now_ms,
+                body,
+                decided: None,
+            });
+        };
+        tell(Body::Outcome(outcome));
         if let Some(sample) = sample {
             let sampled = proto::Sampled {
                 request: outcome.request,
                 outcome: Some(outcome),
                 ..sample
             };
-            let body = Body::Sampled(Box::new(sampled));
-            let message = self.registry.send(sent.shard, endpoint, body, now_ms);
-            self.forward(&message);
+            tell(Body::Sampled(Box::new(sampled)));
         }
         true
     }
@@ -455,11 +475,14 @@ fn routed(
     predicted_cached_tokens: u32,
 ) -> proto::Routed {
     let rungs = told(prompts);
-    let hashes = rungs.iter().flat_map(|rung| rung.hash.to_le_bytes());
+    let mut hashes = Vec::with_capacity(rungs.len() * size_of::<u64>());
+    for rung in rungs {
+        hashes.extend_from_slice(&rung.hash.to_le_bytes());
+    }
     proto::Routed {
         request: origin.request.0,
         endpoint: 0,
-        rungs: hashes.collect::<Vec<u8>>().into(),
+        rungs: hashes.into(),
         prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
         predicted_cached_tokens,
         estimated_prompt_tokens: decision.prompt_tokens,
