@@ -65,7 +65,7 @@ bench-index: ## The index beside those of dynamo-kv-router and kv-index, in one 
 	@cd bench-index && BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/index.json" cargo run --release --locked
 
 .PHONY: bench-gateway
-bench-gateway: wasm ## The filter in real Envoy beside plain Envoy and a minimal ext_proc server; rows in target/bench/gateway.json (BENCH_GATEWAY_ARGS=freshness: time from event to routing)
+bench-gateway: wasm ## The filter in real Envoy beside plain Envoy and a minimal ext_proc server; rows in target/bench/gateway.json (BENCH_GATEWAY_ARGS=freshness: time from event to routing; =fleet: 1 to 8 gateways on one indexer)
 	$(STEP) "gateway"
 	@cargo build --release --locked -p prefixway-bench-gateway
 	@ENVOY_BIN="$$(scripts/envoy.sh)" BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/gateway.json" \
@@ -80,6 +80,12 @@ oracle: ## Ten million random operations through the index and its slow model (O
 soak-index: ## Fifty million stores and removals; memory must end where it was after warm-up (SOAK_OPS for another number)
 	$(STEP) "churn soak of the index"
 	@SOAK_OPS="$${SOAK_OPS:-50000000}" cargo test --release --locked -p prefixway-core --test soak -- --nocapture
+
+.PHONY: soak-gateway
+soak-gateway: wasm ## Random load and faults in real Envoy for SOAK_SECONDS (1800): nothing wrong, stale, in flight or leaked afterwards
+	$(STEP) "soak of the gateway"
+	@SOAK_SECONDS="$${SOAK_SECONDS:-1800}" ENVOY_BIN="$$(scripts/envoy.sh)" \
+		cargo test --locked --workspace --test soak_gateway -- --nocapture
 
 .PHONY: fuzz
 fuzz: ## Fuzz what reads foreign bytes: each target for FUZZ_SECONDS (300), or FUZZ_TARGET alone

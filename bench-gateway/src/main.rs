@@ -8,7 +8,8 @@
 //! publishes what changes). Rows go to `target/bench/gateway.json`:
 //! `[{variant, body_bytes, concurrency, p50_us, p99_us, added_p50_us, rps, envoy_cpu_us, server_cpu_us}]`.
 //!
-//! With the argument `freshness` it measures something else: the time from an engine's event until every worker routes by it.
+//! With the argument `freshness` it measures something else: the time from an engine's event until every worker routes by it; with `fleet` what
+//! one to eight gateways on one indexer make of a workload with shared prefixes.
 //!
 //! `BENCH_RUNGS`, `BENCH_BODIES` and `BENCH_CLIENTS` (lists), `BENCH_SECONDS` (of each cell in each round), `BENCH_ROUNDS` and `BENCH_OUT` narrow it.
 //! `BENCH_MODULES` (a list of paths) adds variants with other wasm modules in the filter's place, to find out what a part of it costs.
@@ -20,6 +21,7 @@
 )]
 
 mod ext_proc;
+mod fleet;
 mod freshness;
 mod http1;
 mod load;
@@ -100,6 +102,14 @@ fn main() -> anyhow::Result<()> {
     prefixway_e2e::rig::module()?;
     let folder = tempfile::tempdir()?;
     let client = runtime("client")?;
+    if std::env::args().nth(1).as_deref() == Some("fleet") {
+        let rounds = std::env::var("BENCH_ROUNDS").map_or(Ok(2), |rounds| rounds.parse())?;
+        // Clients, engines and indexer share the machine with the gateways in any case.
+        let all = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .build()?;
+        return all.block_on(fleet::run(folder.path(), rounds, &options.out));
+    }
     let upstream = runtime("upstream")?;
     let engines = upstream.block_on(async {
         let mut engines = Vec::new();

@@ -86,6 +86,8 @@ pub(crate) struct Config {
     pub(crate) explain: bool,
     /// Tell access logs of each decision.
     pub(crate) access_log: bool,
+    /// Count the copies of the tables anew each time that their checksums are told.
+    pub(crate) audit: bool,
     /// Tick period in milliseconds.
     pub(crate) tick_ms: u32,
     /// Longest request body that is read.
@@ -121,6 +123,7 @@ impl Config {
             failure_mode: root.failure_mode()?,
             explain: root.flag("explain")?.unwrap_or(false),
             access_log: root.flag("access_log")?.unwrap_or(false),
+            audit: root.flag("audit")?.unwrap_or(false),
             tick_ms: root.tick()?,
             max_body_bytes: limits.bytes("max_body_bytes", DEFAULT_MAX_BODY_BYTES)?,
             max_vm_bytes: limits.bytes("max_vm_bytes", DEFAULT_MAX_VM_BYTES)?,
@@ -134,7 +137,7 @@ impl Config {
         }
         limits.finish("max_body_bytes, max_vm_bytes")?;
         root.finish(
-            "indexers, pools, scope, mode, hold_at, failure_mode, explain, access_log, tick_ms, limits",
+            "indexers, pools, scope, mode, hold_at, failure_mode, explain, access_log, audit, tick_ms, limits",
         )?;
         Ok(config)
     }
@@ -267,7 +270,7 @@ mod tests {
     #[test]
     fn every_key_is_read() {
         let config = Config::from_json(
-            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","failure_mode":"closed","explain":true,"access_log":true,"tick_ms":5,
+            br#"{"indexers":["a","b"],"pools":["p"],"scope":"s","mode":"shadow","hold_at":"body","failure_mode":"closed","explain":true,"access_log":true,"audit":true,"tick_ms":5,
                 "limits":{"max_body_bytes":1000,"max_vm_bytes":2000}}"#,
         );
         let expected = Config {
@@ -279,6 +282,7 @@ mod tests {
             failure_mode: FailureMode::Closed,
             explain: true,
             access_log: true,
+            audit: true,
             tick_ms: 5,
             max_body_bytes: 1000,
             max_vm_bytes: 2000,
@@ -321,7 +325,7 @@ mod tests {
             ),
             (
                 r#"{"indexers":["a"],"indexer":1}"#,
-                "unknown key `indexer`; known here: indexers, pools, scope, mode, hold_at, failure_mode, explain, access_log, tick_ms, limits",
+                "unknown key `indexer`; known here: indexers, pools, scope, mode, hold_at, failure_mode, explain, access_log, audit, tick_ms, limits",
             ),
         ] {
             let error = Config::from_json(json.as_bytes()).unwrap_err();

@@ -358,7 +358,8 @@ impl Plugin {
                         nonce: *nonce,
                         max_bytes: self.config.max_vm_bytes,
                     };
-                    self.state = State::Running(Box::new(Running::new(&view, self.data.clone())));
+                    let running = Running::new(&view, self.data.clone(), self.config.audit);
+                    self.state = State::Running(Box::new(running));
                 }
                 Ok(None) => self.state = State::Fresh { nonce: *nonce },
                 Err(_) => self.metrics.host_errors.count(),

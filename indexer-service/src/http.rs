@@ -5,7 +5,7 @@
 //! | `/healthz` | 200 while the process serves |
 //! | `/readyz` | 200 when models are loaded and each source has connected once, or the grace is over; else 503 and what is awaited |
 //! | `/metrics` | `OpenMetrics` text |
-//! | `/api/v1/endpoints`, `/api/v1/models`, `/api/v1/index` | JSON |
+//! | `/api/v1/endpoints`, `/api/v1/models`, `/api/v1/index`, `/api/v1/gateways` | JSON |
 //! | `/api/v1/decisions`, `/api/v1/prefix/PATH`, `/api/v1/shared`, `/api/v1/query` | JSON, see `docs/api.md` |
 //!
 //! Questions about prompts are bounded in number and size, and wait in a short queue of their own.
@@ -62,6 +62,7 @@ pub fn router(pages: Pages) -> Router {
         .route("/api/v1/endpoints", get(endpoints))
         .route("/api/v1/models", get(models))
         .route("/api/v1/index", get(index))
+        .route("/api/v1/gateways", get(gateways))
         .route("/api/v1/decisions", get(decisions::decisions))
         .route("/api/v1/prefix/{*path}", post(prefix::prefix))
         .route("/api/v1/shared", get(shared::shared))
@@ -137,6 +138,11 @@ async fn models(State(pages): State<Pages>) -> Result<Response, Problem> {
 async fn index(State(pages): State<Pages>) -> Result<Response, Problem> {
     let report = pages.report().await?;
     Ok(Json(report.index).into_response())
+}
+
+async fn gateways(State(pages): State<Pages>) -> Result<Response, Problem> {
+    let report = pages.report().await?;
+    Ok(Json(report.copies).into_response())
 }
 
 /// Serves the pages until `shutdown`.

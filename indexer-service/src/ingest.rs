@@ -40,7 +40,9 @@ use tokio::time::MissedTickBehavior;
 pub use closed_loop::TrustReport;
 pub use handle::{Command, Handle, Stopped};
 pub use knowledge::Knowledge;
-pub use report::{EndpointReport, IndexReport, ModelReport, Report};
+pub use report::{
+    CopiesReport, EndpointReport, GatewayReport, IndexReport, ModelReport, Report, VmReport,
+};
 
 use crate::calibration::{self, Hints};
 use crate::config::{Config, Policy, Switch};

@@ -22,7 +22,7 @@ pub mod metrics;
 pub mod model_dir;
 pub mod profile;
 pub mod publish;
-mod random;
+pub mod random;
 mod reload;
 pub mod replay;
 pub mod scrape;

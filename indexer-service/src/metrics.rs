@@ -16,7 +16,7 @@ use prometheus_client::registry::{Registry, Unit};
 
 pub use labels::{
     CalibrationLabel, EndpointEvidence, EndpointLabel, EndpointResult, EndpointState, EvidenceKind,
-    ModelLabel, ModelState, Outcome, Reason, ReasonLabel, ResultLabel,
+    ModelLabel, ModelState, Outcome, Reason, ReasonLabel, ResultLabel, StateLabel,
 };
 
 /// Counters by endpoint.
@@ -73,6 +73,8 @@ pub struct Metrics {
     pub delta_bytes: Counter,
     /// Streams open.
     pub gateways: Gauge,
+    /// VMs of gateways by what their copy of the table is.
+    pub gateway_vms: Family<StateLabel, Gauge>,
     /// Bases sent because a gateway could not resume.
     pub resyncs: Family<ReasonLabel, Counter>,
     /// Streams closed.
@@ -139,6 +141,7 @@ impl Metrics {
             deltas: Counter::default(),
             delta_bytes: Counter::default(),
             gateways: Gauge::default(),
+            gateway_vms: Family::default(),
             resyncs: Family::default(),
             streams_closed: Family::default(),
             decisions: Family::default(),
@@ -292,6 +295,11 @@ impl Metrics {
             "gateways",
             "Snapshot streams that are open",
             self.gateways.clone(),
+        );
+        r.register(
+            "gateway_vms",
+            "VMs of gateways by what their copy of the table is: same, behind or different",
+            self.gateway_vms.clone(),
         );
         r.register(
             "resyncs",

@@ -3,6 +3,7 @@
 //! **When a gateway is slow.** Its queue holds [`QUEUE`] messages (several seconds of deltas). One more closes the stream with
 //! `RESOURCE_EXHAUSTED`; the gateway subscribes anew and resumes from its version, or is sent a new base. Nobody waits for it.
 
+pub mod copies;
 mod load;
 
 use std::collections::BTreeMap;
@@ -10,8 +11,10 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use prefixway_core::proto::{self, down::Kind};
+use prefixway_core::snapshot::Publisher;
 use tokio::sync::mpsc;
 
+use copies::Copies;
 use load::{Loads, same_but_age};
 pub use load::{Scraped, Totals};
 
@@ -54,6 +57,7 @@ struct Stream {
     acknowledged: u64,
     load: Vec<proto::EndpointLoad>,
     load_sent: Option<Instant>,
+    copies: Copies,
 }
 
 /// All streams.
@@ -96,6 +100,7 @@ impl Gateways {
             acknowledged: 0,
             load: Vec::new(),
             load_sent: None,
+            copies: Copies::default(),
         };
         self.streams.insert(id, stream);
         self.count();
@@ -148,6 +153,33 @@ impl Gateways {
         if let Some(gateway) = self.gateway(id) {
             self.loads.used(gateway, usage, now);
         }
+    }
+
+    /// Notes what a gateway's VMs have of the published table.
+    pub fn told_copies(
+        &mut self,
+        id: StreamId,
+        copies: &proto::Copies,
+        publisher: &Publisher,
+        now: Instant,
+    ) {
+        let Some(stream) = self.streams.get_mut(&id) else {
+            return;
+        };
+        for odd in stream.copies.take(copies, publisher, now) {
+            tracing::error!(
+                gateway = &*stream.gateway,
+                vm = odd.vm,
+                version = odd.version,
+                "a gateway's copy of the table is not what was published"
+            );
+        }
+    }
+
+    /// What the VMs of each gateway have of the published table, by their own account.
+    pub fn copies(&self) -> impl Iterator<Item = (&str, &Copies)> {
+        let streams = self.streams.values();
+        streams.map(|stream| (&*stream.gateway, &stream.copies))
     }
 
     /// What all gateways together have in flight.

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 /// A small seeded generator (`SplitMix64`, Steele et al. 2014): enough for traffic and pauses, not for secrets.
 #[derive(Clone, Debug)]
-pub(crate) struct Random(u64);
+pub struct Random(u64);
 
 impl Random {
     /// A stream of numbers that depends on `seed` alone.
-    pub(crate) fn new(seed: u64) -> Self {
+    pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// The next 64 bits.
-    pub(crate) fn bits(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -22,17 +22,17 @@ impl Random {
     }
 
     /// A number in `0..bound`; 0 when `bound` is 0.
-    pub(crate) fn below(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         usize::try_from(self.bits() % (bound.max(1) as u64)).unwrap_or_default()
     }
 
     /// A number in (0, 1].
-    pub(crate) fn unit(&mut self) -> f64 {
+    pub fn unit(&mut self) -> f64 {
         ((self.bits() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }
 
     /// An exponentially distributed time around `mean`.
-    pub(crate) fn exponential(&mut self, mean: Duration) -> Duration {
+    pub fn exponential(&mut self, mean: Duration) -> Duration {
         mean.mul_f64(-self.unit().ln())
     }
 }

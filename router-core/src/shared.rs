@@ -4,6 +4,7 @@
 //!  pw/1/<scope>/vm-counter        u64: VM ids given out                     CAS
 //!               vms               VMs that exist                            CAS
 //!               vm/<id>           record of a VM                            written by that VM only
+//!               copies/<id>       version and checksum of its copies         written by that VM only
 //!               <shard>/head      term, leader, lease, epoch, version ...   CAS, the only key that terms share
 //!               <shard>/<term>/meta, policy, endpoints, load
 //!                              seg/<i>    images of the table's segments, each with its version
@@ -22,6 +23,7 @@
 //! Values are little endian and start with four letters that say what they are; `delta/<n>` is a `Delta` message, and `policy`, `endpoints` and `load`
 //! are a u64 (epoch; for `load` the ms it was received) and the message.
 
+pub mod copies;
 pub mod head;
 mod items;
 pub mod keys;

@@ -8,6 +8,7 @@
 //! ```
 
 pub mod choose;
+mod copies;
 pub mod decide;
 mod lookup;
 mod relay;
@@ -18,6 +19,7 @@ use hashbrown::HashMap;
 pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason};
 
+use copies::Copies;
 use untold::Untold;
 
 use crate::{
@@ -106,6 +108,7 @@ pub struct RoutingView {
     untold: Vec<Untold>,
     /// Time of the load that was taken last, by shard.
     load_ms: Vec<Option<u64>>,
+    copies: Copies,
 }
 
 impl RoutingView {
@@ -131,7 +134,13 @@ impl RoutingView {
             sent: HashMap::new(),
             untold: Vec::new(),
             load_ms: vec![None; shards],
+            copies: Copies::new(keys, config.nonce),
         }
+    }
+
+    /// Whether the copies are to be counted anew for whoever holds them against the indexer's table.
+    pub fn set_audit(&mut self, audits: bool) {
+        self.copies.audits = audits;
     }
 
     /// Shards, in order of the indexers.
@@ -217,9 +226,9 @@ impl RoutingView {
         self.load.set_max_figures_age(u64::from(max_load_age_ms));
         self.speculation.expire(now_ms);
         self.report_usage(now_ms);
-        if let Err(error) = self.registry.write(&self.ledger, now_ms, shared) {
-            ticked.error = ticked.error.or(Some(error));
-        }
+        let written = self.registry.write(&self.ledger, now_ms, shared);
+        let told = self.tell_copies(now_ms, shared);
+        ticked.error = ticked.error.or(written.err()).or(told.err());
         ticked
     }
 

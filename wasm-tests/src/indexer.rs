@@ -12,8 +12,8 @@ use prefixway_core::endpoint::HolderId;
 use prefixway_core::hash::{Scope, Seed, Space};
 use prefixway_core::index::{Changes, RungChange};
 use prefixway_core::proto::{
-    Ack, Down, Endpoint, EndpointLoad, Endpoints, Holder, Load, ModelProfile, Outcome, Policy,
-    Routed, Sampled, Subscribe, Up, Usage, down, up,
+    Ack, Copies, Down, Endpoint, EndpointLoad, Endpoints, Holder, Load, ModelProfile, Outcome,
+    Policy, Routed, Sampled, Subscribe, Up, Usage, down, up,
 };
 use prefixway_core::snapshot::{PromptHashes, Publisher, PublisherConfig};
 use prefixway_core::text::{Api, LocalTime, ModelFiles, PromptProfile, Prompter, parse};
@@ -45,6 +45,8 @@ pub struct Heard {
     pub sampled: Vec<Sampled>,
     /// Newest load of the gateway.
     pub usage: Usage,
+    /// What its VMs have of the table, as told last.
+    pub copies: Copies,
 }
 
 /// A scripted indexer of one shard.
@@ -267,6 +269,11 @@ impl Indexer {
         self.publisher.version()
     }
 
+    /// Checksum of the published table.
+    pub fn checksum(&self) -> u64 {
+        self.publisher.checksum()
+    }
+
     /// Takes what the streams say, answers subscriptions, sends what is new, and acknowledges.
     pub fn serve(&mut self, host: &mut Host) {
         self.serve_where(host, |_, _, _| true);
@@ -308,6 +315,7 @@ impl Indexer {
                 self.streams.insert(at, self.publisher.version());
             }
             up::Kind::Usage(usage) => self.heard.usage = usage,
+            up::Kind::Copies(copies) => self.heard.copies = copies,
             up::Kind::Routed(routed) => self.heard.routed.push(routed),
             up::Kind::Moved(moved) => self.heard.moved.push(moved),
             up::Kind::Outcome(outcome) => self.heard.outcomes.push(outcome),

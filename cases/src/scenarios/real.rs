@@ -8,7 +8,6 @@
 //! ```
 
 mod client;
-mod listener;
 mod plan;
 pub(crate) mod pod;
 
@@ -31,7 +30,6 @@ use crate::error::CaseError;
 pub(crate) use crate::requests::levels::envoy::system::Parts;
 use crate::requests::levels::envoy::system::start_indexer;
 pub(crate) use client::{Answer, Client};
-pub(crate) use listener::Listener;
 pub(crate) use plan::{Plan, Planned};
 pub(crate) use pod::{Play, Pod, Stage};
 
@@ -52,7 +50,7 @@ const MAX_TOKENS: u32 = 32_000;
 #[derive(Debug)]
 pub(crate) struct Stand {
     pub(crate) envoy: Envoy,
-    pub(crate) listener: Option<Listener>,
+    pub(crate) listener: Option<prefixway_e2e::Listener>,
     pub(crate) indexer: Option<Process>,
     pub(crate) indexer_http: SocketAddr,
     pub(crate) pods: Vec<Pod>,
@@ -122,7 +120,7 @@ impl Stand {
             concurrency: plan.workers,
         };
         let (envoy, listener) = if plan.is_dynamic {
-            let listener = Listener::new(&settings, folder.path())?;
+            let listener = prefixway_e2e::Listener::new(&settings, folder.path())?;
             (listener.start(&parts.envoy).await?, Some(listener))
         } else {
             let any = SocketAddr::from(([127, 0, 0, 1], 0));

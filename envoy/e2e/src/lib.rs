@@ -8,11 +8,13 @@
 //! Everything ends with the [`Rig`] that owns it, also when a test fails.
 
 pub mod gateway;
+pub mod listener;
 pub mod recorder;
 pub mod rig;
 pub mod sharded;
 
 pub use gateway::Gateway;
+pub use listener::Listener;
 pub use recorder::{Recorded, Recorder};
 pub use rig::{Pool, Rig};
 pub use sharded::Sharded;

@@ -119,10 +119,12 @@ pub(crate) struct Running {
 
 impl Running {
     /// A plugin that knows nothing yet.
-    pub(crate) fn new(config: &ViewConfig, data: HostData) -> Self {
+    pub(crate) fn new(config: &ViewConfig, data: HostData, audits: bool) -> Self {
+        let mut view = RoutingView::new(config);
+        view.set_audit(audits);
         Self {
             data,
-            view: RoutingView::new(config),
+            view,
             streams: Streams::new(&config.indexers),
             prompters: Prompters::default(),
             next_request: 1,

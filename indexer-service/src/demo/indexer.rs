@@ -174,6 +174,11 @@ impl Indexer {
         self.http
     }
 
+    /// Number of its process; `None` when it has ended.
+    pub fn process_id(&self) -> Option<u32> {
+        self.process.id()
+    }
+
     /// The sum of a metric's series whose text contains `part`; `None` when there is none or it does not answer.
     pub async fn metric(&self, name: &str, part: &str) -> Option<f64> {
         let url = format!("http://{}/metrics", self.http);

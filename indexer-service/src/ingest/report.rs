@@ -1,5 +1,6 @@
 //! What the owner of the index tells pages and metrics.
 
+mod copies;
 mod gauges;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,8 @@ use super::endpoints::Endpoint;
 use super::feed::Feed;
 use super::knowledge::Knowledge;
 use super::models::Model;
+pub use copies::{CopiesReport, GatewayReport, VmReport};
+
 use crate::calibration::{EngineReport, EngineState, Facts};
 use crate::publish::Totals;
 
@@ -29,6 +32,8 @@ pub struct Report {
     pub models: Vec<ModelReport>,
     /// The index and what is published of it.
     pub index: IndexReport,
+    /// What gateways have of that.
+    pub copies: CopiesReport,
 }
 
 /// One endpoint.
@@ -252,6 +257,7 @@ impl Report {
                 .map(|(model, number)| ModelReport::new(ingest, model, number))
                 .collect(),
             index: IndexReport::new(ingest),
+            copies: CopiesReport::new(ingest),
         }
     }
 }

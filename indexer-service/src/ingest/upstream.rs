@@ -26,6 +26,10 @@ impl Ingest {
                 usage.endpoints.retain(|usage| is_known(usage.endpoint));
                 self.gateways.used(stream, &usage, now);
             }
+            Some(up::Kind::Copies(copies)) => {
+                self.gateways
+                    .told_copies(stream, &copies, &self.publisher, now);
+            }
             Some(up::Kind::Routed(routed)) => self.routed(stream, &routed, now),
             Some(up::Kind::Moved(moved)) => self.moved(stream, &moved, now),
             Some(up::Kind::Outcome(outcome)) => self.outcome(stream, &outcome, now),

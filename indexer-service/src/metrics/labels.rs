@@ -29,6 +29,13 @@ pub struct EndpointState {
     pub state: &'static str,
 }
 
+/// Only a state.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct StateLabel {
+    /// Name of a state.
+    pub state: &'static str,
+}
+
 /// An endpoint and what one of its replies says of its cache.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub struct EndpointEvidence {

@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use prefixway_core::proto::{self, up};
 
-use crate::support::indexer::{Gateway, get, get_json, ready, settings, start};
+use crate::support::eventually;
+use crate::support::indexer::{Chain, Gateway, get, get_json, ready, settings, start};
 use crate::support::publisher::{Publisher, ReplayForm};
 
 /// An engine's `/health` and `/metrics`.
@@ -162,5 +163,56 @@ async fn pages_show_models_index_and_the_always_exported_metrics() {
         );
     }
     assert_eq!(get(running.http(), "/nothing").await.0, 404);
+    running.shut_down().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_gateways_have_of_the_table_is_held_against_what_was_published() {
+    let mut publisher = Publisher::bind_anywhere();
+    let chain = Chain::new(7, 20);
+    publisher.lose(&chain.stored(0, 20));
+    let running = start(&settings(&[&publisher])).await;
+    ready(&running).await;
+    let mut gateway = Gateway::connect(running.grpc(), "a").await;
+    gateway.holds(&chain, &[20]).await;
+    let snapshot = gateway.replica.snapshot();
+    let copy = proto::VmCopy {
+        vm: 1,
+        epoch: snapshot.epoch,
+        version: snapshot.version,
+        checksum: snapshot.checksum(),
+        rungs: snapshot.table.len() as u64,
+        age_ms: 0,
+    };
+    let vms = vec![
+        copy,
+        proto::VmCopy {
+            vm: 2,
+            checksum: copy.checksum ^ 1,
+            ..copy
+        },
+        proto::VmCopy {
+            vm: 3,
+            ..proto::VmCopy::default()
+        },
+    ];
+    gateway.send(up::Kind::Copies(proto::Copies { vms })).await;
+    let page = eventually("the copies", async || {
+        let page = get_json(running.http(), "/api/v1/gateways").await;
+        page.pointer("/gateways/0/vms/2").is_some().then_some(page)
+    })
+    .await;
+    assert_eq!(page["gateways"][0]["gateway"], "a");
+    let vms = page["gateways"][0]["vms"].as_array().unwrap();
+    let states: Vec<_> = vms.iter().map(|vm| &vm["state"]).collect();
+    assert_eq!(states, ["same", "different", "behind"]);
+    for key in ["epoch", "version", "checksum", "rungs"] {
+        assert_eq!(vms[0][key], page["table"][key], "{key}");
+    }
+    let (_, metrics) = get(running.http(), "/metrics").await;
+    for state in ["same", "different", "behind"] {
+        let line = format!("prefixway_gateway_vms{{state=\"{state}\"}} 1");
+        assert!(metrics.contains(&line), "no {line} in {metrics}");
+    }
     running.shut_down().await.unwrap();
 }

@@ -39,6 +39,11 @@ impl Keys {
         format!("{}/vm/{id}", self.base)
     }
 
+    /// What a VM says of its copies.
+    pub fn copies(&self, id: u32) -> String {
+        format!("{}/copies/{id}", self.base)
+    }
+
     /// Keys of a shard, by its place among the indexers.
     pub fn shard(&self, number: usize) -> ShardKeys {
         ShardKeys {
@@ -98,6 +103,7 @@ mod tests {
         let one = keys(&["prefixway_indexer"], &["default"]);
         assert_eq!(one.vms(), "pw/1/49fa24ed9d089c9d/vms");
         assert_eq!(one.vm(3), "pw/1/49fa24ed9d089c9d/vm/3");
+        assert_eq!(one.copies(3), "pw/1/49fa24ed9d089c9d/copies/3");
         let shard = one.shard(0);
         assert_eq!(shard.head(), "pw/1/49fa24ed9d089c9d/0/head");
         assert_eq!(

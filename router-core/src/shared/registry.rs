@@ -98,6 +98,11 @@ impl VmRegistry {
         self.id
     }
 
+    /// Numbers of the other VMs that are there.
+    pub fn others(&self) -> impl Iterator<Item = u32> {
+        self.peers.keys().map(|(id, _)| *id)
+    }
+
     /// What the other VMs have in flight, from records that still count.
     pub fn usages(&self, now_ms: u64) -> impl Iterator<Item = (EndpointKey, Usage)> {
         let counts = move |peer: &&Peer| is_fresh(peer.time_ms, now_ms, MAX_RECORD_AGE_MS);
@@ -182,9 +187,15 @@ impl VmRegistry {
     /// When the host fails; then the record is forgotten by its age.
     pub fn leave(&mut self, shared: &impl SharedData) -> Result<(), SharedError> {
         match self.id.take() {
-            Some(id) => shared.set(&self.keys.vm(id), &[], None),
+            Some(id) => self.empty(id, shared),
             None => Ok(()),
         }
+    }
+
+    /// Frees what a VM that is gone has left.
+    fn empty(&self, id: u32, shared: &impl SharedData) -> Result<(), SharedError> {
+        shared.set(&self.keys.copies(id), &[], None)?;
+        shared.set(&self.keys.vm(id), &[], None)
     }
 
     /// Registers where needed, and reads the records of the others; gives their new messages. To be called every few ms.
@@ -285,9 +296,7 @@ impl VmRegistry {
             bytes.extend_from_slice(&vm.nonce.to_le_bytes());
         }
         match shared.set(&self.keys.vms(), &bytes, old.and_then(|(_, cas)| *cas)) {
-            Ok(()) => dead
-                .iter()
-                .try_for_each(|vm| shared.set(&self.keys.vm(vm.id), &[], None)),
+            Ok(()) => dead.iter().try_for_each(|vm| self.empty(vm.id, shared)),
             // Somebody else changed it; the next tick looks again.
             Err(SharedError::CasMismatch) => Ok(()),
             Err(error) => Err(error),

@@ -31,6 +31,7 @@ pub struct Upstream {
     waiting: VecDeque<Message>,
     usage: Option<proto::Usage>,
     sent_usage: Option<(u64, proto::Usage)>,
+    copies: Option<proto::Copies>,
     seq: u64,
     acked: u64,
 }
@@ -54,6 +55,11 @@ impl Upstream {
     /// Says what the gateway has in flight now; the newest is sent.
     pub fn set_usage(&mut self, usage: proto::Usage) {
         self.usage = Some(usage);
+    }
+
+    /// Says what the VMs have of the table now; it is sent once.
+    pub fn set_copies(&mut self, copies: proto::Copies) {
+        self.copies = Some(copies);
     }
 
     /// Endpoints have other ids from now on.
@@ -81,6 +87,11 @@ impl Upstream {
         {
             self.sent_usage = Some((now_ms, usage.clone()));
             messages.push(self.number(Kind::Usage(usage)));
+        }
+        if self.has_room()
+            && let Some(copies) = self.copies.take()
+        {
+            messages.push(self.number(Kind::Copies(copies)));
         }
         while self.has_room()
             && let Some(message) = self.waiting.pop_front()

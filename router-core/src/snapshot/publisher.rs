@@ -117,6 +117,16 @@ impl Publisher {
             .wrapping_add(self.interner.sets.checksum())
     }
 
+    /// Checksum at a version of this line; `None` when that is no longer kept.
+    pub fn checksum_at(&self, version: u64) -> Option<u64> {
+        let newer = usize::try_from(self.version.checked_sub(version)?).ok()?;
+        if newer == 0 {
+            return Some(self.checksum());
+        }
+        let place = self.ring.len().checked_sub(newer + 1)?;
+        self.ring.get(place).map(|delta| delta.checksum)
+    }
+
     /// Publishes changes; gives the deltas to broadcast, oldest first, none when nothing is different from what was published.
     ///
     /// # Errors

@@ -12,7 +12,7 @@
 //! The copy stays readable while a new base is built. After an error that casts doubt on it, the next subscription asks for a base.
 
 use super::{
-    entry::entries,
+    entry::{Entry, entries},
     segment::Segment,
     sets::{Sets, SetsError},
     table::{Table, TableError},
@@ -115,6 +115,13 @@ impl Snapshot {
     /// Checksum of table and dictionary.
     pub fn checksum(&self) -> u64 {
         self.table.checksum().wrapping_add(self.sets.checksum())
+    }
+
+    /// The same, counted anew from all entries and sets.
+    pub fn recounted_checksum(&self) -> u64 {
+        let entries = self.table.iter().map(Entry::sum);
+        let sum = entries.fold(0u64, u64::wrapping_add);
+        sum.wrapping_add(self.sets.recounted_checksum())
     }
 
     /// Goes one version further.

@@ -152,6 +152,12 @@ impl Sets {
             .fold(0, |sum, page| sum.wrapping_add(page.checksum))
     }
 
+    /// The same, counted anew from the sets.
+    pub fn recounted_checksum(&self) -> u64 {
+        let sums = self.iter().map(|(id, bits)| sum(id.0, bits));
+        sums.fold(0, u64::wrapping_add)
+    }
+
     /// Pages begun.
     pub fn pages(&self) -> usize {
         self.pages.len()

@@ -7,6 +7,7 @@
 mod approximate;
 mod bodies;
 mod collisions;
+mod copies;
 mod decisions;
 mod emulator;
 mod failure;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, ensure};
 use prefixway::demo::process::wait_for;
+use prefixway_e2e::Listener;
 use prefixway_wasm_tests::trap::{ON_REQUEST_TRAILERS, with_trap};
 use serde_json::json;
 use tokio::net::TcpListener;
@@ -273,21 +274,10 @@ async fn reconfigured(parts: &Parts, times: u64) -> anyhow::Result<Option<String
 
 /// Replaces the filter's configuration, and waits until Envoy has taken it.
 async fn push(stand: &mut Stand, number: u64) -> anyhow::Result<()> {
-    let updates = async |stand: &Stand| {
-        let stats = stand
-            .envoy
-            .stats("listener_manager.lds.update_success")
-            .await;
-        stats.first().map(|(_, value)| *value)
-    };
-    let before = updates(stand).await.unwrap_or(0);
+    let before = Listener::updates(&stand.envoy).await;
     let listener = stand.listener.as_mut().context("no listener")?;
     listener.push("tick_ms", json!(10 + number % 2))?;
-    wait_for("the update", LIMIT, async || {
-        updates(stand).await.filter(|now| *now > before)
-    })
-    .await?;
-    Ok(())
+    Listener::taken(&stand.envoy, before).await
 }
 
 /// Envoy without the setting that lets filters hold headers while the body is read.

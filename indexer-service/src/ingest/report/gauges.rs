@@ -6,7 +6,7 @@ use super::{EndpointReport, ModelReport, Report};
 use crate::ingest::endpoints::{STATES, label};
 use crate::ingest::knowledge::Knowledge;
 use crate::ingest::models;
-use crate::metrics::{EndpointLabel, EndpointState, Metrics, ModelLabel, ModelState};
+use crate::metrics::{EndpointLabel, EndpointState, Metrics, ModelLabel, ModelState, StateLabel};
 
 impl Report {
     /// Writes what is a state, not an event, into the metric families.
@@ -18,6 +18,10 @@ impl Report {
         metrics
             .snapshot_version
             .set(i64::try_from(self.index.version).unwrap_or(i64::MAX));
+        for (state, vms) in self.copies.states() {
+            let label = StateLabel { state };
+            metrics.gateway_vms.get_or_create_owned(&label).set(vms);
+        }
         for model in &self.models {
             model.write_gauges(metrics);
         }

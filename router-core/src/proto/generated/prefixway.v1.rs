@@ -403,7 +403,7 @@ pub struct Up {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What the message says.
-    #[prost(oneof = "up::Kind", tags = "2, 3, 4, 5, 6, 20")]
+    #[prost(oneof = "up::Kind", tags = "2, 3, 4, 5, 6, 20, 21")]
     pub kind: ::core::option::Option<up::Kind>,
 }
 /// Nested message and enum types in `Up`.
@@ -429,6 +429,9 @@ pub mod up {
         /// A request went on to another endpoint than was decided: takes the place of what was said of it before.
         #[prost(message, tag = "20")]
         Moved(super::Routed),
+        /// What the gateway's VMs have of the table; once a second.
+        #[prost(message, tag = "21")]
+        Copies(super::Copies),
     }
 }
 /// First message of a stream.
@@ -466,6 +469,35 @@ pub struct EndpointUsage {
     /// Prompt tokens sent and not yet prefilled.
     #[prost(uint64, tag = "3")]
     pub queued_prefill_tokens: u64,
+}
+/// What the VMs of a gateway have of this shard's table.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Copies {
+    /// VMs that said so lately.
+    #[prost(message, repeated, tag = "1")]
+    pub vms: ::prost::alloc::vec::Vec<VmCopy>,
+}
+/// One VM's copy of the table.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VmCopy {
+    /// Number of the VM within the gateway.
+    #[prost(uint32, tag = "1")]
+    pub vm: u32,
+    /// Version line; 0 = it has no copy.
+    #[prost(uint64, tag = "2")]
+    pub epoch: u64,
+    /// Version.
+    #[prost(uint64, tag = "3")]
+    pub version: u64,
+    /// Checksum of table and dictionary, as in Delta.
+    #[prost(fixed64, tag = "4")]
+    pub checksum: u64,
+    /// Entries.
+    #[prost(uint64, tag = "5")]
+    pub rungs: u64,
+    /// How long ago the VM said so, in ms.
+    #[prost(uint32, tag = "6")]
+    pub age_ms: u32,
 }
 /// A decision.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
