@@ -12,7 +12,8 @@
 //! one to eight gateways on one indexer make of a workload with shared prefixes.
 //!
 //! `BENCH_RUNGS`, `BENCH_BODIES` and `BENCH_CLIENTS` (lists), `BENCH_SECONDS` (of each cell in each round), `BENCH_ROUNDS` and `BENCH_OUT` narrow it.
-//! `BENCH_MODULES` (a list of paths) adds variants with other wasm modules in the filter's place, to find out what a part of it costs.
+//! `BENCH_MODULES` (a list of paths) adds variants with other wasm modules in the filter's place and the first table's indexer: earlier builds, or
+//! parts of it.
 
 #![expect(
     clippy::print_stdout,
@@ -134,11 +135,6 @@ fn main() -> anyhow::Result<()> {
             "ext_proc".to_owned(),
         ),
     ];
-    for module in &options.modules {
-        let name = Path::new(module).file_stem().unwrap_or_default();
-        let name = name.to_string_lossy().into_owned();
-        kinds.push((name, Kind::Module(module.into()), String::new()));
-    }
     let mut tables = Vec::new();
     for &rungs in &options.rungs {
         // Thread names have room for 15 bytes.
@@ -153,6 +149,14 @@ fn main() -> anyhow::Result<()> {
         let name = format!("Prefixway {}", report::count(rungs));
         kinds.push((name, Kind::Prefixway(table.grpc()), threads));
         tables.push((indexer, table));
+    }
+    if let Some((_, table)) = tables.first() {
+        for module in &options.modules {
+            let name = Path::new(module).file_stem().unwrap_or_default();
+            let name = name.to_string_lossy().into_owned();
+            let kind = Kind::Module(module.into(), table.grpc());
+            kinds.push((name, kind, String::new()));
+        }
     }
     let mut variants = Vec::new();
     for (name, kind, threads) in &kinds {

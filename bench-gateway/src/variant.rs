@@ -35,8 +35,8 @@ pub(crate) enum Kind {
     ExtProc(SocketAddr),
     /// Our filter; where its indexer is.
     Prefixway(SocketAddr),
-    /// Another wasm module in our filter's place.
-    Module(PathBuf),
+    /// Another wasm module in our filter's place, with the same indexer.
+    Module(PathBuf, SocketAddr),
 }
 
 /// One Envoy.
@@ -72,9 +72,9 @@ pub(crate) async fn start(
         Kind::Plain | Kind::Buffer => Balancing::LeastRequest,
         Kind::ExtProc(address) => Balancing::Prefixway(filter("ext_proc", address)),
         Kind::Prefixway(address) => Balancing::Prefixway(filter(INDEXER, address)),
-        Kind::Module(module) => Balancing::Prefixway(Filter {
+        Kind::Module(module, address) => Balancing::Prefixway(Filter {
             module,
-            ..filter(INDEXER, any)
+            ..filter(INDEXER, address)
         }),
     };
     let settings = Settings {
@@ -84,7 +84,7 @@ pub(crate) async fn start(
     };
     let text = render(&settings, any, any)?;
     let text = match kind {
-        Kind::Plain | Kind::Prefixway(_) | Kind::Module(_) => text,
+        Kind::Plain | Kind::Prefixway(_) | Kind::Module(..) => text,
         Kind::Buffer => text.replace(LAST, &format!("{BUFFER}{LAST}")),
         Kind::ExtProc(_) => {
             let (before, rest) = text.split_once(FIRST).context("no filter to replace")?;

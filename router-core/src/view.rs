@@ -20,16 +20,16 @@ pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason};
 
 use copies::Copies;
-use untold::Untold;
+use untold::{Untold, routed, told};
 
 use crate::{
-    hash::{Seed, Space},
+    hash::Seed,
     load::{Ledger, LoadView, RequestId, Speculation, orca, speculation::Origin},
     proto,
     shared::{
         Action, Keys, Member, MemberConfig, SharedData, SharedError, VmRegistry, record::Body,
     },
-    snapshot::{EndpointKey, PromptHashes, ReplicaError, Rung},
+    snapshot::{EndpointKey, PromptHashes, ReplicaError},
 };
 
 /// Most endpoints that the indexer is told of a decision in full, best first.
@@ -467,36 +467,6 @@ impl RoutingView {
             vm,
             request: RequestId(number),
         }
-    }
-}
-
-/// Of a batch one prompt is told: the message has room for one, and the others are known once events confirm them.
-fn told(prompts: &[PromptHashes]) -> &[Rung] {
-    let told = prompts.iter().find(|prompt| !prompt.rungs.is_empty());
-    told.map_or(&[][..], |prompt| &prompt.rungs)
-}
-
-/// What is said of a decision; the endpoint is named where it is sent.
-fn routed(
-    origin: Origin,
-    decision: &Decision,
-    prompts: &[PromptHashes],
-    predicted_cached_tokens: u32,
-) -> proto::Routed {
-    let rungs = told(prompts);
-    let mut hashes = Vec::with_capacity(rungs.len() * size_of::<u64>());
-    for rung in rungs {
-        hashes.extend_from_slice(&rung.hash.to_le_bytes());
-    }
-    proto::Routed {
-        request: origin.request.0,
-        endpoint: 0,
-        rungs: hashes.into(),
-        prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
-        predicted_cached_tokens,
-        estimated_prompt_tokens: decision.prompt_tokens,
-        token_ids: PromptHashes::space(rungs) == Space::Token,
-        age_ms: 0,
     }
 }
 

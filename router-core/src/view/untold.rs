@@ -4,12 +4,13 @@
 //! or an answer waits for it. So it is done by ticks, and when the VM's record may be written again. This VM's next decisions don't wait for
 //! that: they compare prompts with what was sent.
 
-use super::RoutingView;
+use super::{Decision, RoutingView};
 use crate::{
+    hash::Space,
     load::speculation::{Origin, Speculation, tokens_of},
     proto,
     shared::record::Body,
-    snapshot::{EndpointKey, Rung, probe::Expectation},
+    snapshot::{EndpointKey, PromptHashes, Rung, probe::Expectation},
 };
 
 /// Most that waits; with one more, all is told at once.
@@ -123,6 +124,36 @@ fn shared_rungs(hashes: &[u8], rungs: &[Rung]) -> usize {
         }
     }
     equal
+}
+
+/// Of a batch one prompt is told: the message has room for one, and the others are known once events confirm them.
+pub(super) fn told(prompts: &[PromptHashes]) -> &[Rung] {
+    let told = prompts.iter().find(|prompt| !prompt.rungs.is_empty());
+    told.map_or(&[][..], |prompt| &prompt.rungs)
+}
+
+/// What is said of a decision; the endpoint is named where it is sent.
+pub(super) fn routed(
+    origin: Origin,
+    decision: &Decision,
+    prompts: &[PromptHashes],
+    predicted_cached_tokens: u32,
+) -> proto::Routed {
+    let rungs = told(prompts);
+    let mut hashes = Vec::with_capacity(rungs.len() * size_of::<u64>());
+    for rung in rungs {
+        hashes.extend_from_slice(&rung.hash.to_le_bytes());
+    }
+    proto::Routed {
+        request: origin.request.0,
+        endpoint: 0,
+        rungs: hashes.into(),
+        prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
+        predicted_cached_tokens,
+        estimated_prompt_tokens: decision.prompt_tokens,
+        token_ids: PromptHashes::space(rungs) == Space::Token,
+        age_ms: 0,
+    }
 }
 
 /// What a decision reckoned with.
