@@ -157,6 +157,9 @@ pub(crate) async fn serve(endpoint: SocketAddr) -> anyhow::Result<SocketAddr> {
     };
     tokio::spawn(
         tonic::transport::Server::builder()
+            // Envoy resets each stream when it has its answer; a server that is behind would take that for an attack.
+            .http2_max_pending_accept_reset_streams(Some(usize::MAX))
+            .http2_max_local_error_reset_streams(Some(usize::MAX))
             .add_service(picker)
             .serve_with_incoming(tokio_stream::wrappers::TcpListenerStream::new(listener)),
     );

@@ -12,6 +12,8 @@
 //! one to eight gateways on one indexer make of a workload with shared prefixes.
 //!
 //! `BENCH_RUNGS`, `BENCH_BODIES` and `BENCH_CLIENTS` (lists), `BENCH_SECONDS` (of each cell in each round), `BENCH_ROUNDS` and `BENCH_OUT` narrow it.
+//! `BENCH_MODULES` (a list of paths) adds variants with other wasm modules in the filter's place and the first table's indexer: earlier builds, or
+//! parts of it.
 
 #![expect(
     clippy::print_stdout,
@@ -30,6 +32,7 @@ mod table;
 mod usage;
 mod variant;
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context;
@@ -49,6 +52,7 @@ struct Options {
     seconds: Duration,
     rounds: usize,
     out: String,
+    modules: Vec<String>,
 }
 
 impl Options {
@@ -78,6 +82,9 @@ impl Options {
             rounds: sizes("BENCH_ROUNDS", "5")?.first().copied().unwrap_or(5),
             out: std::env::var("BENCH_OUT")
                 .unwrap_or_else(|_| "target/bench/gateway.json".to_owned()),
+            modules: std::env::var("BENCH_MODULES")
+                .map(|list| list.split(',').map(str::to_owned).collect())
+                .unwrap_or_default(),
         })
     }
 }
@@ -143,12 +150,20 @@ fn main() -> anyhow::Result<()> {
         kinds.push((name, Kind::Prefixway(table.grpc()), threads));
         tables.push((indexer, table));
     }
+    if let Some((_, table)) = tables.first() {
+        for module in &options.modules {
+            let name = Path::new(module).file_stem().unwrap_or_default();
+            let name = name.to_string_lossy().into_owned();
+            let kind = Kind::Module(module.into(), table.grpc());
+            kinds.push((name, kind, String::new()));
+        }
+    }
     let mut variants = Vec::new();
     for (name, kind, threads) in &kinds {
         eprintln!("starting {name}");
         variants.push(client.block_on(variant::start(
             name,
-            *kind,
+            kind.clone(),
             threads,
             &engines,
             folder.path(),

@@ -1,7 +1,7 @@
 //! What is compared: one Envoy each.
 
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use prefixway::demo::envoy::{Balancing, Envoy, Filter, INDEXER, Settings, render};
@@ -25,7 +25,7 @@ const FIRST: &str = "          - name: prefixway\n";
 const LAST: &str = "          - name: envoy.filters.http.router\n";
 
 /// What stands between client and engines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// Nothing.
     Plain,
@@ -35,6 +35,8 @@ pub(crate) enum Kind {
     ExtProc(SocketAddr),
     /// Our filter; where its indexer is.
     Prefixway(SocketAddr),
+    /// Another wasm module in our filter's place, with the same indexer.
+    Module(PathBuf, SocketAddr),
 }
 
 /// One Envoy.
@@ -66,10 +68,14 @@ pub(crate) async fn start(
         plugin: json!({"indexers": [cluster]}),
         indexers: vec![(cluster.to_owned(), address)],
     };
-    let balancing = match kind {
+    let balancing = match kind.clone() {
         Kind::Plain | Kind::Buffer => Balancing::LeastRequest,
         Kind::ExtProc(address) => Balancing::Prefixway(filter("ext_proc", address)),
         Kind::Prefixway(address) => Balancing::Prefixway(filter(INDEXER, address)),
+        Kind::Module(module, address) => Balancing::Prefixway(Filter {
+            module,
+            ..filter(INDEXER, address)
+        }),
     };
     let settings = Settings {
         balancing,
@@ -78,7 +84,7 @@ pub(crate) async fn start(
     };
     let text = render(&settings, any, any)?;
     let text = match kind {
-        Kind::Plain | Kind::Prefixway(_) => text,
+        Kind::Plain | Kind::Prefixway(_) | Kind::Module(..) => text,
         Kind::Buffer => text.replace(LAST, &format!("{BUFFER}{LAST}")),
         Kind::ExtProc(_) => {
             let (before, rest) = text.split_once(FIRST).context("no filter to replace")?;

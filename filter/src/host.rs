@@ -4,7 +4,9 @@
 //! module by an allocator that can't fail softly, so room for them is tried for first.
 
 mod abi;
+mod headers;
 
+pub(crate) use headers::Headers;
 use thiserror::Error;
 
 /// Largest single value that is read from the host: a table segment of 1 MiB and its head.
@@ -158,18 +160,12 @@ pub(crate) fn buffer(kind: Buffer, start: usize, max: usize) -> Result<Vec<u8>, 
     bytes(|data, size| unsafe { abi::proxy_get_buffer_bytes(kind as u32, start, max, data, size) })
 }
 
-/// The first value of a header, `None` when it is absent or no UTF-8.
+/// All headers of a map.
 #[expect(unsafe_code, reason = "host call")]
-pub(crate) fn header(map: Map, name: &str) -> Result<Option<String>, HostError> {
-    // SAFETY: the name and both targets are live.
-    let value = bytes(|data, size| unsafe {
-        abi::proxy_get_header_map_value(map as u32, name.as_ptr(), name.len(), data, size)
-    });
-    match value {
-        Ok(value) => Ok(String::from_utf8(value).ok()),
-        Err(HostError::NotFound) => Ok(None),
-        Err(error) => Err(error),
-    }
+pub(crate) fn headers(map: Map) -> Result<Headers, HostError> {
+    // SAFETY: both targets are live.
+    bytes(|data, size| unsafe { abi::proxy_get_header_map_pairs(map as u32, data, size) })
+        .map(Headers::new)
 }
 
 /// Replaces every value of a header by one.

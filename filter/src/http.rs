@@ -16,7 +16,7 @@ use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::config::HoldAt;
-use crate::host::{self, Buffer, HostError, Map};
+use crate::host::{self, Buffer, Headers, HostError, Map};
 use crate::plugin::{Answer, Choice, Judged, Plugin, Told};
 use orca::Asked;
 
@@ -91,7 +91,7 @@ impl HttpFilter {
 
     /// What the headers make of a request. Headers that a client may not send are gone after this.
     fn at_head(&mut self, end_of_stream: bool) -> Result<AtHead, HostError> {
-        head::remove_routing_headers()?;
+        let headers = head::read()?;
         let settings = self.with(|plugin| {
             let is_off = plugin.is_off();
             (!is_off).then(|| (plugin.max_body_bytes(), plugin.names_routes()))
@@ -99,7 +99,7 @@ impl HttpFilter {
         let Some((max_body_bytes, names_routes)) = settings.flatten() else {
             return Ok(AtHead::Pass);
         };
-        let at_head = head::admit(end_of_stream, max_body_bytes)?;
+        let at_head = head::admit(&headers, end_of_stream, max_body_bytes);
         if at_head == AtHead::Pass {
             return Ok(at_head);
         }
@@ -108,28 +108,25 @@ impl HttpFilter {
         self.told.route = says.name;
         match (self.told.mode, &at_head) {
             (Mode::Off, _) => return Ok(AtHead::Pass),
-            (_, AtHead::Hold(_)) => self.prepare()?,
+            (_, AtHead::Hold(_)) => self.prepare(&headers)?,
             _ => {}
         }
         Ok(at_head)
     }
 
     /// What has to be read and written while the headers are at hand.
-    fn prepare(&mut self) -> Result<(), HostError> {
+    fn prepare(&mut self, headers: &Headers) -> Result<(), HostError> {
         let settings = self.with(|plugin| {
             let header = plugin.session_header().map(str::to_owned);
             (header, plugin.asks_load())
         });
         let (header, asks_load) = settings.unwrap_or_default();
         if let (Some(header), Mode::Split { .. }) = (header, self.told.mode) {
-            let named = host::header(Map::Request, &header)?;
-            self.session = named
-                .filter(|name| !name.is_empty())
-                .as_deref()
-                .map(session_of);
+            let named = headers.get(&header.to_ascii_lowercase());
+            self.session = named.filter(|name| !name.is_empty()).map(session_of);
         }
         if asks_load {
-            self.asked = orca::ask()?;
+            self.asked = orca::ask(headers)?;
         }
         Ok(())
     }
@@ -281,12 +278,12 @@ impl HttpFilter {
     }
 
     /// Reads what the response's head says.
-    fn watch_answer(&mut self) -> Result<(), HostError> {
-        let status = host::header(Map::Response, ":status")?;
+    fn watch_answer(&mut self, headers: &Headers) -> Result<(), HostError> {
+        let status = headers.get(":status");
         self.status = status.and_then(|status| status.parse().ok());
-        let is_encoded = host::header(Map::Response, "content-encoding")?.is_some();
-        let content_type = host::header(Map::Response, "content-type")?;
-        let is_readable = !is_encoded && content_type.as_deref().is_none_or(is_readable);
+        let is_encoded = headers.has("content-encoding");
+        let content_type = headers.get("content-type");
+        let is_readable = !is_encoded && content_type.is_none_or(is_readable);
         self.tail = (self.is_success() && is_readable).then(Tail::default);
         let mut server = self.choice.as_ref().map(|choice| choice.endpoint);
         if let Some(address) = host::property(&["upstream", "address"])? {
@@ -421,12 +418,20 @@ impl HttpContext for HttpFilter {
     }
 
     fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
-        match orca::answer(self.asked) {
+        let is_in_flight = self.lifecycle.is_in_flight();
+        if !is_in_flight && self.asked == Asked::No {
+            return Action::Continue;
+        }
+        let headers = host::headers(Map::Response).unwrap_or_else(|error| {
+            self.count_host_error(error);
+            Headers::default()
+        });
+        match orca::answer(self.asked, &headers) {
             Ok(report) => self.told.report = report,
             Err(error) => self.count_host_error(error),
         }
-        if self.lifecycle.is_in_flight() {
-            if let Err(error) = self.watch_answer() {
+        if is_in_flight {
+            if let Err(error) = self.watch_answer(&headers) {
                 self.count_host_error(error);
             }
             self.is_whole = end_of_stream;

@@ -13,6 +13,7 @@ pub mod decide;
 mod lookup;
 mod profiles;
 mod relay;
+mod untold;
 
 use hashbrown::HashMap;
 
@@ -20,16 +21,17 @@ pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason, Wishes};
 
 use copies::Copies;
+use untold::{Untold, routed, told};
 
 use crate::{
-    hash::{Seed, Space},
+    hash::Seed,
     load::{Ledger, LoadView, RequestId, Speculation, orca, speculation::Origin},
     proto,
     schedule::{Profiles, Registry, ScheduleError},
     shared::{
         Action, Keys, Member, MemberConfig, SharedData, SharedError, VmRegistry, record::Body,
     },
-    snapshot::{EndpointKey, PromptHashes, ReplicaError, Rung},
+    snapshot::{EndpointKey, PromptHashes, ReplicaError},
 };
 
 /// Most endpoints that the indexer is told of a decision in full, best first.
@@ -107,6 +109,7 @@ pub struct RoutingView {
     load: LoadView,
     speculation: Speculation,
     sent: HashMap<RequestId, Sent>,
+    untold: Vec<Untold>,
     /// Time of the load that was taken last, by shard.
     load_ms: Vec<Option<u64>>,
     registry: Registry,
@@ -138,6 +141,7 @@ impl RoutingView {
             load: LoadView::default(),
             speculation: Speculation::default(),
             sent: HashMap::new(),
+            untold: Vec::new(),
             load_ms: vec![None; shards],
             registry: config.registry.clone(),
             profiles: Profiles::default(),
@@ -205,6 +209,7 @@ impl RoutingView {
     /// Brings everything up to date; to be called every few ms.
     pub fn tick(&mut self, now_ms: u64, shared: &impl SharedData) -> Ticked {
         let mut ticked = Ticked::default();
+        self.tell();
         for shard in 0..self.members.len() {
             let Some(member) = self.members.get_mut(shard) else {
                 continue;
@@ -223,7 +228,7 @@ impl RoutingView {
         match self.vms.tick(now_ms, shared) {
             Ok(received) => {
                 for (vm, message) in received {
-                    self.receive(vm, &message);
+                    self.receive(vm, message);
                 }
             }
             Err(error) => ticked.error = ticked.error.or(Some(error)),
@@ -250,6 +255,8 @@ impl RoutingView {
         message: proto::Down,
         now_ms: u64,
     ) -> Result<bool, ReplicaError> {
+        // What a table confirms has to be expected by then.
+        self.tell();
         let Some(member) = self.members.get_mut(shard) else {
             return Ok(false);
         };
@@ -265,7 +272,7 @@ impl RoutingView {
         }
     }
 
-    /// The request is being sent to the first choice of the decision: counts it, and tells everybody.
+    /// The request is being sent to the first choice of the decision: counts it at once, and has everybody told within a tick.
     ///
     /// # Errors
     /// When the host fails to store the VM's record; the request is counted all the same.
@@ -299,14 +306,20 @@ impl RoutingView {
                 is_told: !told(prompts).is_empty(),
             },
         );
-        let rungs = told(prompts);
+        let load = self.load.of(choice.key, &self.ledger, now_ms);
         let routed = routed(origin, decision, prompts, predicted_cached_tokens);
-        let message = self
-            .vms
-            .send(shard, choice.key, Body::Routed(routed), now_ms);
-        self.note_cold(&message);
-        self.speculate(origin, rungs, &message);
-        self.forward(&message);
+        self.note_cold(&routed, choice.key, now_ms);
+        self.tell_later(Untold {
+            shard,
+            endpoint: choice.key,
+            said_ms: now_ms,
+            body: Body::Routed(routed),
+            decided: Some((origin, load.usage.queued_prefill_tokens)),
+        });
+        if !self.vms.may_write(now_ms) {
+            return Ok(());
+        }
+        self.tell();
         self.vms.write(&self.ledger, now_ms, shared)
     }
 
@@ -350,6 +363,7 @@ impl RoutingView {
         let known = ranking.find(|candidate| candidate.key == endpoint);
         let predicted = known.map_or(0, |candidate| candidate.credit.tokens());
         let uncached = decision.prompt_tokens.saturating_sub(predicted);
+        self.tell();
         self.ledger.served_by(request, endpoint, uncached);
         self.vms.touch();
         let Some(sent) = self.sent.get_mut(&request) else {
@@ -361,7 +375,7 @@ impl RoutingView {
         let prompts = if sent.is_told { prompts } else { &[] };
         let moved = routed(origin, decision, prompts, predicted);
         let message = self.vms.send(shard, endpoint, Body::Moved(moved), now_ms);
-        self.forward(&message);
+        self.forward(message);
     }
 
     /// Gives up what this VM holds among the others, since it ends: the lead of shards, its streams and its load. Gives what the host has to
@@ -400,6 +414,7 @@ impl RoutingView {
             return false;
         };
         if ending.is_failed {
+            self.tell();
             self.speculation.cancel(sent.origin);
         }
         let ttft_ms = sent
@@ -421,19 +436,23 @@ impl RoutingView {
             waiting: ending.report.and_then(|report| report.waiting),
             kv_usage_ratio: ending.report.and_then(|report| report.kv_usage_ratio),
         };
-        let message = self
-            .vms
-            .send(sent.shard, endpoint, Body::Outcome(outcome), now_ms);
-        self.forward(&message);
+        let mut tell = |body| {
+            self.tell_later(Untold {
+                shard: sent.shard,
+                endpoint,
+                said_ms: now_ms,
+                body,
+                decided: None,
+            });
+        };
+        tell(Body::Outcome(outcome));
         if let Some(sample) = sample {
             let sampled = proto::Sampled {
                 request: outcome.request,
                 outcome: Some(outcome),
                 ..sample
             };
-            let body = Body::Sampled(Box::new(sampled));
-            let message = self.vms.send(sent.shard, endpoint, body, now_ms);
-            self.forward(&message);
+            tell(Body::Sampled(Box::new(sampled)));
         }
         true
     }
@@ -460,38 +479,6 @@ impl RoutingView {
             vm,
             request: RequestId(number),
         }
-    }
-}
-
-/// Of a batch one prompt is told: the message has room for one, and the others are known once events confirm them.
-fn told(prompts: &[PromptHashes]) -> &[Rung] {
-    let told = prompts.iter().find(|prompt| !prompt.rungs.is_empty());
-    told.map_or(&[][..], |prompt| &prompt.rungs)
-}
-
-/// What is said of a decision; the endpoint is named where it is sent.
-fn routed(
-    origin: Origin,
-    decision: &Decision,
-    prompts: &[PromptHashes],
-    predicted_cached_tokens: u32,
-) -> proto::Routed {
-    let rungs = told(prompts);
-    let hashes = rungs.iter().flat_map(|rung| rung.hash.to_le_bytes());
-    proto::Routed {
-        request: origin.request.0,
-        endpoint: 0,
-        rungs: hashes.collect::<Vec<u8>>().into(),
-        prompt_bytes: prompts.iter().map(|prompt| prompt.bytes).sum(),
-        predicted_cached_tokens,
-        estimated_prompt_tokens: decision.prompt_tokens,
-        token_ids: PromptHashes::space(rungs) == Space::Token,
-        is_cold: decision.matched_bytes == 0,
-        queued_prefill_tokens: decision
-            .ranking
-            .first()
-            .map_or(0, |best| best.queued_prefill_tokens),
-        age_ms: 0,
     }
 }
 

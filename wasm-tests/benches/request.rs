@@ -1,7 +1,15 @@
 //! Cost of one request inside the sandbox: held, parsed, rendered, hashed, probed, ranked and counted down again.
 //!
 //! The emulator copies bodies where Envoy does too. `pass` is the price of the emulator and of four callbacks; the difference to it is the filter's work.
+//! Before that it prints where time and host calls of a request go: phases by sampling the module, host calls by counting them. In Envoy the module's
+//! time is much the same, and a host call costs what it costs there.
+//!
 //! Run with `cargo bench -p prefixway-wasm-tests` after `make wasm`.
+
+#![expect(clippy::print_stdout, reason = "a benchmark reports")]
+
+#[path = "request/profile.rs"]
+mod profile;
 
 use std::time::Duration;
 
@@ -51,6 +59,9 @@ fn send(rig: &mut Rig, method: &str, body: &str) {
 
 fn request(criterion: &mut Criterion) {
     let body = conversation();
+    if let Err(error) = profile::print("request_32k", &body) {
+        println!("no profile: {error:#}");
+    }
     let mut rig = Rig::new();
     rig.indexer.store(&[1], &chat("warm", 100));
     rig.indexer.store_random(RUNGS);

@@ -8,10 +8,11 @@ use std::time::Duration;
 use wasmtime::{Module, Result};
 
 use crate::fault::Fault;
-use crate::module::built_module;
+use crate::module::{built_module, sampled_module};
 use crate::process::{LogLine, Process};
+use crate::samples::{Classify, Sampler};
 use crate::status::LogLevel;
-use crate::vm::Vm;
+use crate::vm::{Vm, Watched};
 
 /// Time at which every host starts: 2026-01-01T00:00:00Z.
 const START_NS: u64 = 1_767_225_600_000_000_000;
@@ -24,6 +25,7 @@ pub struct HostBuilder {
     configuration: String,
     vms: usize,
     module: Option<Module>,
+    watched: Watched,
 }
 
 impl HostBuilder {
@@ -41,6 +43,20 @@ impl HostBuilder {
         self
     }
 
+    /// Counts host calls, for [`Vm::take_tally`].
+    #[must_use]
+    pub fn counted(mut self) -> Self {
+        self.watched.is_counted = true;
+        self
+    }
+
+    /// Samples where time goes, for [`Vm::take_samples`]; runs the built filter, a little slower.
+    #[must_use]
+    pub fn sampled(mut self, classify: Classify) -> Self {
+        self.watched.sampled = Some(classify);
+        self
+    }
+
     /// Starts the VMs, the main thread's first.
     ///
     /// # Errors
@@ -48,12 +64,18 @@ impl HostBuilder {
     pub fn start(self) -> Result<Host> {
         let module = match self.module {
             Some(module) => module,
+            None if self.watched.sampled.is_some() => sampled_module()?,
             None => built_module()?,
         };
         let process = Process::starting_at(START_NS);
         let mut host = Host {
             process: Rc::new(RefCell::new(process)),
             configuration: self.configuration,
+            watched: self.watched,
+            _sampler: self
+                .watched
+                .sampled
+                .map(|_| Sampler::start(module.engine())),
             module,
             vms: Vec::new(),
             ticked_ns: Vec::new(),
@@ -70,6 +92,8 @@ pub struct Host {
     process: Rc<RefCell<Process>>,
     configuration: String,
     module: Module,
+    watched: Watched,
+    _sampler: Option<Sampler>,
     vms: Vec<Vm>,
     ticked_ns: Vec<u64>,
 }
@@ -97,6 +121,7 @@ impl Host {
             configuration: configuration.to_owned(),
             vms: 3,
             module: None,
+            watched: Watched::default(),
         }
     }
 
@@ -107,7 +132,13 @@ impl Host {
     pub fn add_vm(&mut self) -> Result<usize> {
         let index = self.vms.len();
         let configuration = self.configuration.as_bytes();
-        let vm = Vm::start(&self.module, index, Rc::clone(&self.process), configuration)?;
+        let vm = Vm::start(
+            &self.module,
+            index,
+            Rc::clone(&self.process),
+            configuration,
+            self.watched,
+        )?;
         self.vms.push(vm);
         self.ticked_ns.push(self.process.borrow().now_ns);
         Ok(index)

@@ -22,8 +22,10 @@ mod module;
 mod process;
 mod request;
 pub mod rig;
+mod samples;
 mod state;
 mod status;
+mod tally;
 pub mod trap;
 mod vm;
 
@@ -37,6 +39,8 @@ pub use module::{MODULE_VARIABLE, built_module, module_from_bytes, module_from_w
 pub use process::{LogLine, Metric, MetricKind, Process};
 pub use request::{Outcome, RequestBuilder, ResponseBuilder};
 pub use rig::Rig;
+pub use samples::{Classify, Samples};
 pub use status::{LogLevel, Status};
+pub use tally::{Calls, Tally};
 pub use vm::Vm;
 pub use wasmtime::Error;

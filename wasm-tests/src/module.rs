@@ -69,6 +69,14 @@ pub fn built_module() -> Result<Module> {
         .map_err(|error| format_err!("{error}"))
 }
 
+/// The built filter, compiled with checks at which it can be looked at.
+pub(crate) fn sampled_module() -> Result<Module> {
+    let mut config = Config::new();
+    config.cranelift_opt_level(OptLevel::Speed);
+    config.epoch_interruption(true);
+    Module::from_file(&Engine::new(&config)?, module_path()?)
+}
+
 /// A module from its binary form.
 ///
 /// # Errors

@@ -39,7 +39,11 @@ impl Rig {
 
     /// The same with another configuration and index.
     pub fn with(config: &str, indexer: Indexer) -> Self {
-        let host = Host::new(config).unwrap();
+        Self::on(Host::new(config).unwrap(), indexer)
+    }
+
+    /// The same on a proxy that was started otherwise.
+    pub fn on(host: Host, indexer: Indexer) -> Self {
         let mut rig = Self { host, indexer };
         rig.settle();
         rig

@@ -10,7 +10,9 @@ use crate::exchange::Exchange;
 use crate::grpc::{GrpcStream, StreamToken};
 use crate::headers::Headers;
 use crate::process::{MetricKind, Process};
+use crate::samples::Samples;
 use crate::status::Status;
+use crate::tally::Tally;
 
 /// An HTTP callout that waits for its answer.
 #[derive(Debug)]
@@ -44,6 +46,10 @@ pub(crate) struct VmState {
     pub(crate) callout_body: Option<Vec<u8>>,
     pub(crate) queues: HashMap<String, u32>,
     pub(crate) held_back: usize,
+    /// Where host calls are counted, in a VM that was started for that.
+    pub(crate) tally: Option<Tally>,
+    /// Where time went, in a VM that was started for that.
+    pub(crate) samples: Samples,
 }
 
 impl VmState {
@@ -71,6 +77,8 @@ impl VmState {
             callout_body: None,
             queues: HashMap::new(),
             held_back: 0,
+            tally: None,
+            samples: Samples::new(),
         }
     }
 

@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
+use std::time::Instant;
 
 use wasmtime::{
     Instance, Linker, Module, Result, Store, StoreLimitsBuilder, WasmParams, WasmResults, bail,
@@ -14,12 +15,21 @@ use crate::grpc::{GrpcStream, StreamToken};
 use crate::headers::Headers;
 use crate::process::Process;
 use crate::request::{Outcome, RequestBuilder, ResponseBuilder};
+use crate::samples::{self, Classify, Samples};
 use crate::state::VmState;
+use crate::tally::{self, Tally};
 
 /// Context id of the plugin's root context.
 const ROOT: u32 = 1;
 /// Memory that Envoy allows a VM.
 const MEMORY_BYTES: usize = 1 << 30;
+
+/// How a VM is looked at while it runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Watched {
+    pub(crate) is_counted: bool,
+    pub(crate) sampled: Option<Classify>,
+}
 
 /// One wasm instance with its root context.
 pub struct Vm {
@@ -45,12 +55,20 @@ impl Vm {
         index: usize,
         process: Rc<RefCell<Process>>,
         configuration: &[u8],
+        watched: Watched,
     ) -> Result<Self> {
         let mut store = Store::new(module.engine(), VmState::new(index, process, configuration));
         store.data_mut().limits = StoreLimitsBuilder::new().memory_size(MEMORY_BYTES).build();
         store.limiter(|state| &mut state.limits);
         let mut linker = Linker::new(module.engine());
         abi::link(&mut linker)?;
+        if let Some(classify) = watched.sampled {
+            samples::watch(&mut store, classify);
+        }
+        if watched.is_counted {
+            tally::wrap(&mut linker, &mut store)?;
+            store.data_mut().tally = Some(Tally::default());
+        }
         linker.define_unknown_imports_as_traps(module)?;
         let instance = linker.instantiate(&mut store, module)?;
         store.data_mut().memory = instance.get_memory(&mut store, "memory");
@@ -91,8 +109,17 @@ impl Vm {
             .instance
             .get_typed_func::<P, R>(&mut self.store, name)
             .ok()?;
-        self.store.data_mut().effective = context;
-        match function.call(&mut self.store, arguments) {
+        let state = self.store.data_mut();
+        state.effective = context;
+        if let Some(tally) = &mut state.tally {
+            tally.enter(name);
+        }
+        let start = Instant::now();
+        let result = function.call(&mut self.store, arguments);
+        if let Some(tally) = &mut self.store.data_mut().tally {
+            tally.leave(start.elapsed());
+        }
+        match result {
             Ok(result) => Some(result),
             Err(error) => {
                 self.trap = Some(format!("{name}: {error:#}"));
@@ -146,6 +173,21 @@ impl Vm {
     /// Tick period that the filter asked for, 0 = none.
     pub fn tick_period_ms(&self) -> u32 {
         self.store.data().tick_ms
+    }
+
+    /// Takes what was counted since the last time; nothing in a VM that was not started for that ([`HostBuilder::counted`]).
+    ///
+    /// [`HostBuilder::counted`]: crate::HostBuilder::counted
+    pub fn take_tally(&mut self) -> Tally {
+        let tally = self.store.data_mut().tally.as_mut();
+        tally.map(std::mem::take).unwrap_or_default()
+    }
+
+    /// Takes what was sampled since the last time; nothing in a VM that was not started for that ([`HostBuilder::sampled`]).
+    ///
+    /// [`HostBuilder::sampled`]: crate::HostBuilder::sampled
+    pub fn take_samples(&mut self) -> Samples {
+        std::mem::take(&mut self.store.data_mut().samples)
     }
 
     /// Bytes of wasm memory in use.

@@ -42,13 +42,7 @@ host_functions! {
         data: *mut *mut u8,
         size: *mut usize,
     );
-    fn proxy_get_header_map_value(
-        map: u32,
-        name: *const u8,
-        name_size: usize,
-        data: *mut *mut u8,
-        size: *mut usize,
-    );
+    fn proxy_get_header_map_pairs(map: u32, data: *mut *mut u8, size: *mut usize);
     fn proxy_replace_header_map_value(
         map: u32,
         name: *const u8,

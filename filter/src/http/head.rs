@@ -1,10 +1,9 @@
 //! Request headers: what they say, which of them a client may not send, and what we write there.
 
 use prefixway_core::admission::{self, AtHead, Head};
-use prefixway_core::text::Api;
 
 use crate::config::HoldAt;
-use crate::host::{self, HostError, Map};
+use crate::host::{self, Headers, HostError, Map};
 use crate::plugin::Choice;
 
 /// Where Envoy's override-host policy looks: addresses, best first.
@@ -25,37 +24,37 @@ const ROUTING_HEADERS: [&str; 6] = [
     "x-envoy-original-dst-host",
 ];
 
-/// Removes what only a gateway may say.
-pub(super) fn remove_routing_headers() -> Result<(), HostError> {
-    ROUTING_HEADERS
-        .iter()
-        .try_for_each(|name| host::remove_header(Map::Request, name))
+/// Reads the headers, and removes what only a gateway may say.
+pub(super) fn read() -> Result<Headers, HostError> {
+    let remove = |name: &&str| host::remove_header(Map::Request, name);
+    match host::headers(Map::Request) {
+        Ok(headers) => {
+            let mut sent = ROUTING_HEADERS.iter().filter(|name| headers.has(name));
+            sent.try_for_each(remove)?;
+            Ok(headers)
+        }
+        Err(error) => {
+            // Whatever they are.
+            ROUTING_HEADERS.iter().try_for_each(remove)?;
+            Err(error)
+        }
+    }
 }
 
-/// Reads the headers as far as they matter. Most requests that are no inference calls are told by one or two of them.
-pub(super) fn admit(ends: bool, max_body_bytes: usize) -> Result<AtHead, HostError> {
-    let header = |name| host::header(Map::Request, name);
-    let Some(method) = header(":method")?.filter(|method| method == "POST") else {
-        return Ok(AtHead::Pass);
+/// What the headers say, as far as they matter.
+pub(super) fn admit(headers: &Headers, ends: bool, max_body_bytes: usize) -> AtHead {
+    let (Some(method), Some(path)) = (headers.get(":method"), headers.get(":path")) else {
+        return AtHead::Pass;
     };
-    let known = |path: &String| Api::from_path(path).is_some();
-    let Some(path) = header(":path")?.filter(known) else {
-        return Ok(AtHead::Pass);
-    };
-    let (content_type, content_encoding, content_length) = (
-        header("content-type")?,
-        header("content-encoding")?,
-        header("content-length")?,
-    );
     let head = Head {
-        method: &method,
-        path: &path,
-        content_type: content_type.as_deref(),
-        content_encoding: content_encoding.as_deref(),
-        content_length: content_length.as_deref(),
+        method,
+        path,
+        content_type: headers.get("content-type"),
+        content_encoding: headers.get("content-encoding"),
+        content_length: headers.get("content-length"),
         ends,
     };
-    Ok(admission::at_head(&head, max_body_bytes))
+    admission::at_head(&head, max_body_bytes)
 }
 
 /// Names the choice to Envoy: in headers while they are held, in filter state once they have gone on.

@@ -2,7 +2,7 @@
 
 use prefixway_core::load::orca;
 
-use crate::host::{self, HostError, Map};
+use crate::host::{self, Headers, HostError, Map};
 
 /// Who asked the engine for its load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -17,8 +17,8 @@ pub(super) enum Asked {
 }
 
 /// Asks the engine for its load, unless the client does.
-pub(super) fn ask() -> Result<Asked, HostError> {
-    if host::header(Map::Request, orca::REQUEST_HEADER)?.is_some() {
+pub(super) fn ask(headers: &Headers) -> Result<Asked, HostError> {
+    if headers.has(orca::REQUEST_HEADER) {
         return Ok(Asked::ByClient);
     }
     host::set_header(Map::Request, orca::REQUEST_HEADER, orca::FORMAT)?;
@@ -26,13 +26,13 @@ pub(super) fn ask() -> Result<Asked, HostError> {
 }
 
 /// Takes what the engine says.
-pub(super) fn answer(asked: Asked) -> Result<Option<orca::Report>, HostError> {
+pub(super) fn answer(asked: Asked, headers: &Headers) -> Result<Option<orca::Report>, HostError> {
     if asked == Asked::No {
         return Ok(None);
     }
-    let value = host::header(Map::Response, orca::RESPONSE_HEADER)?;
+    let value = headers.get(orca::RESPONSE_HEADER);
     if asked == Asked::ByUs {
         host::remove_header(Map::Response, orca::RESPONSE_HEADER)?;
     }
-    Ok(value.as_deref().and_then(orca::read))
+    Ok(value.and_then(orca::read))
 }

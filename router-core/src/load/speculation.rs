@@ -50,26 +50,86 @@ pub struct Origin {
 #[derive(Clone, Copy, Debug)]
 struct Expected {
     endpoint: EndpointKey,
-    /// Requests that still count on it.
+    /// Prompts that still count on it.
     uses: u32,
     tokens: u32,
     /// The table said that the endpoint holds the rung, and no request was sent since.
     is_confirmed: bool,
 }
 
+/// Who is expected to hold a rung: mostly one, which takes no memory of its own.
 #[derive(Clone, Debug)]
-struct Guess {
+struct Holders {
+    first: Expected,
+    others: Vec<Expected>,
+}
+
+impl Holders {
+    fn iter(&self) -> impl Iterator<Item = &Expected> {
+        core::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn iter_mut(&mut self) -> impl Iterator<Item = &mut Expected> {
+        core::iter::once(&mut self.first).chain(&mut self.others)
+    }
+
+    fn of(&mut self, endpoint: EndpointKey) -> Option<&mut Expected> {
+        self.iter_mut()
+            .find(|expected| expected.endpoint == endpoint)
+    }
+
+    /// One prompt less counts on an endpoint; gives whether nobody is expected any more.
+    fn release(&mut self, endpoint: EndpointKey) -> bool {
+        let Some(expected) = self.of(endpoint) else {
+            return false;
+        };
+        expected.uses = expected.uses.saturating_sub(1);
+        if expected.uses > 0 {
+            return false;
+        }
+        if self.first.endpoint != endpoint {
+            self.others.retain(|expected| expected.endpoint != endpoint);
+            return false;
+        }
+        if self.others.is_empty() {
+            return true;
+        }
+        self.first = self.others.remove(0);
+        false
+    }
+}
+
+/// A prompt and where it was sent. The last hash of a chain stands for all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Sent {
     endpoint: EndpointKey,
+    last: u64,
+}
+
+/// Requests of one prompt at one endpoint: its rungs are gone through once for all of them.
+#[derive(Clone, Debug)]
+struct Prompt {
+    requests: u32,
+    /// Hash and tokens.
+    rungs: Box<[(u64, u32)]>,
+    /// Confirmations there had been when its rungs were gone through last.
+    confirmations: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Guess {
+    sent: Sent,
     expiry_ms: u64,
-    rungs: Vec<u64>,
 }
 
 /// Expected holders by rung.
 #[derive(Clone, Debug, Default)]
 pub struct Speculation {
-    rungs: HashMap<u64, Vec<Expected>>,
+    rungs: HashMap<u64, Holders>,
+    prompts: HashMap<Sent, Prompt>,
     guesses: HashMap<Origin, Guess>,
     expiries: BTreeSet<(u64, Origin)>,
+    confirmations: u64,
 }
 
 impl Speculation {
@@ -83,20 +143,19 @@ impl Speculation {
         bytes_per_token: f64,
         expiry_ms: u64,
     ) {
-        let MapEntry::Vacant(place) = self.guesses.entry(origin) else {
+        if self.guesses.contains_key(&origin) {
             return;
-        };
-        let hashes = rungs.iter().map(|rung| rung.hash).collect();
-        place.insert(Guess {
-            endpoint,
-            expiry_ms,
-            rungs: hashes,
-        });
-        self.expiries.insert((expiry_ms, origin));
-        for rung in rungs {
-            let tokens = tokens_of(rung.bytes(), bytes_per_token);
-            expect(self.rungs.entry(rung.hash).or_default(), endpoint, tokens);
         }
+        let sent = Sent {
+            endpoint,
+            last: rungs.last().map_or(0, |rung| rung.hash),
+        };
+        self.guesses.insert(origin, Guess { sent, expiry_ms });
+        self.expiries.insert((expiry_ms, origin));
+        self.join(sent, || {
+            let tokens = |rung: &Rung| tokens_of(rung.bytes(), bytes_per_token);
+            rungs.iter().map(|rung| (rung.hash, tokens(rung))).collect()
+        });
         if self.guesses.len() > MAX_REQUESTS
             && let Some(&(_, first)) = self.expiries.first()
         {
@@ -106,28 +165,9 @@ impl Speculation {
 
     /// Forgets what is expected of a request: it failed.
     pub fn cancel(&mut self, origin: Origin) {
-        let Some(guess) = self.guesses.remove(&origin) else {
-            return;
-        };
-        self.expiries.remove(&(guess.expiry_ms, origin));
-        for rung in guess.rungs {
-            let MapEntry::Occupied(mut place) = self.rungs.entry(rung) else {
-                continue;
-            };
-            if let Some(at) = place
-                .get()
-                .iter()
-                .position(|expected| expected.endpoint == guess.endpoint)
-                && let Some(expected) = place.get_mut().get_mut(at)
-            {
-                expected.uses = expected.uses.saturating_sub(1);
-                if expected.uses == 0 {
-                    place.get_mut().swap_remove(at);
-                }
-            }
-            if place.get().is_empty() {
-                place.remove();
-            }
+        if let Some(guess) = self.guesses.remove(&origin) {
+            self.expiries.remove(&(guess.expiry_ms, origin));
+            self.leave(guess.sent);
         }
     }
 
@@ -136,24 +176,65 @@ impl Speculation {
         let Some(guess) = self.guesses.get_mut(&origin) else {
             return;
         };
-        let from = core::mem::replace(&mut guess.endpoint, endpoint);
-        if from == endpoint {
+        let from = guess.sent;
+        if from.endpoint == endpoint {
             return;
         }
-        for rung in &guess.rungs {
-            let list = self.rungs.entry(*rung).or_default();
-            let Some(at) = list.iter().position(|expected| expected.endpoint == from) else {
-                continue;
-            };
-            let Some(left) = list.get_mut(at) else {
-                continue;
-            };
-            let tokens = left.tokens;
-            left.uses = left.uses.saturating_sub(1);
-            if left.uses == 0 {
-                list.swap_remove(at);
+        guess.sent.endpoint = endpoint;
+        let to = guess.sent;
+        if let Some(prompt) = self.prompts.get(&from) {
+            let rungs = prompt.rungs.clone();
+            self.join(to, || rungs);
+            self.leave(from);
+        }
+    }
+
+    /// One request more of a prompt.
+    fn join(&mut self, sent: Sent, rungs: impl FnOnce() -> Box<[(u64, u32)]>) {
+        let confirmations = self.confirmations;
+        let prompt = match self.prompts.entry(sent) {
+            MapEntry::Vacant(place) => {
+                let prompt = place.insert(Prompt {
+                    requests: 1,
+                    rungs: rungs(),
+                    confirmations,
+                });
+                for &(rung, tokens) in &prompt.rungs {
+                    expect(&mut self.rungs, rung, sent.endpoint, tokens);
+                }
+                return;
             }
-            expect(list, endpoint, tokens);
+            MapEntry::Occupied(place) => place.into_mut(),
+        };
+        prompt.requests += 1;
+        if prompt.confirmations == confirmations {
+            return;
+        }
+        // What was confirmed before is expected again.
+        prompt.confirmations = confirmations;
+        for (rung, _) in &prompt.rungs {
+            let holders = self.rungs.get_mut(rung);
+            if let Some(expected) = holders.and_then(|holders| holders.of(sent.endpoint)) {
+                expected.is_confirmed = false;
+            }
+        }
+    }
+
+    /// One request less of a prompt.
+    fn leave(&mut self, sent: Sent) {
+        let MapEntry::Occupied(mut place) = self.prompts.entry(sent) else {
+            return;
+        };
+        place.get_mut().requests -= 1;
+        if place.get().requests > 0 {
+            return;
+        }
+        for (rung, _) in &place.remove().rungs {
+            if let MapEntry::Occupied(mut holders) = self.rungs.entry(*rung)
+                && holders.get_mut().release(sent.endpoint)
+            {
+                holders.remove();
+            }
         }
     }
 
@@ -169,8 +250,12 @@ impl Speculation {
 
     /// The table says who holds a rung: those endpoints are no longer only expected to, so that a later eviction counts at once.
     pub fn confirm(&mut self, rung: u64, is_holder: impl Fn(EndpointKey) -> bool) {
-        for expected in self.rungs.get_mut(&rung).into_iter().flatten() {
-            expected.is_confirmed |= is_holder(expected.endpoint);
+        let holders = self.rungs.get_mut(&rung).into_iter();
+        for expected in holders.flat_map(Holders::iter_mut) {
+            if !expected.is_confirmed && is_holder(expected.endpoint) {
+                expected.is_confirmed = true;
+                self.confirmations += 1;
+            }
         }
     }
 
@@ -186,12 +271,12 @@ impl Speculation {
 }
 
 impl Expectation for Speculation {
-    fn expected(&self, rung: u64, found: &mut dyn FnMut(EndpointKey, u32)) -> bool {
-        let Some(list) = self.rungs.get(&rung) else {
+    fn expected(&self, _place: usize, rung: u64, found: &mut dyn FnMut(EndpointKey, u32)) -> bool {
+        let Some(holders) = self.rungs.get(&rung) else {
             return false;
         };
         let mut any = false;
-        for expected in list.iter().filter(|expected| !expected.is_confirmed) {
+        for expected in holders.iter().filter(|expected| !expected.is_confirmed) {
             found(expected.endpoint, expected.tokens);
             any = true;
         }
@@ -199,25 +284,36 @@ impl Expectation for Speculation {
     }
 }
 
-/// One request more counts on an endpoint for a rung.
-fn expect(list: &mut Vec<Expected>, endpoint: EndpointKey, tokens: u32) {
-    let mut all = list.iter_mut();
-    match all.find(|expected| expected.endpoint == endpoint) {
+/// One prompt more counts on an endpoint for a rung.
+fn expect(rungs: &mut HashMap<u64, Holders>, rung: u64, endpoint: EndpointKey, tokens: u32) {
+    let new = Expected {
+        endpoint,
+        uses: 1,
+        tokens,
+        is_confirmed: false,
+    };
+    let holders = match rungs.entry(rung) {
+        MapEntry::Vacant(place) => {
+            place.insert(Holders {
+                first: new,
+                others: Vec::new(),
+            });
+            return;
+        }
+        MapEntry::Occupied(place) => place.into_mut(),
+    };
+    match holders.of(endpoint) {
         Some(expected) => {
             expected.uses += 1;
             expected.is_confirmed = false;
             expected.tokens = expected.tokens.max(tokens);
         }
-        None => list.push(Expected {
-            endpoint,
-            uses: 1,
-            tokens,
-            is_confirmed: false,
-        }),
+        None => holders.others.push(new),
     }
 }
 
-fn tokens_of(bytes: u64, bytes_per_token: f64) -> u32 {
+/// Tokens of so many bytes, by estimate.
+pub(crate) fn tokens_of(bytes: u64, bytes_per_token: f64) -> u32 {
     let tokens = bytes as f64 / bytes_per_token.max(0.25);
     #[expect(
         clippy::cast_possible_truncation,
@@ -251,7 +347,7 @@ mod tests {
 
     fn expected(speculation: &Speculation, rung: u64) -> Vec<(EndpointKey, u32)> {
         let mut all = Vec::new();
-        let any = speculation.expected(rung, &mut |key, tokens| all.push((key, tokens)));
+        let any = speculation.expected(0, rung, &mut |key, tokens| all.push((key, tokens)));
         assert_eq!(any, !all.is_empty());
         all
     }
@@ -274,6 +370,7 @@ mod tests {
         assert!(
             speculation.is_empty()
                 && speculation.rungs.is_empty()
+                && speculation.prompts.is_empty()
                 && speculation.expiries.is_empty()
         );
     }

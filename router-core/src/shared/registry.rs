@@ -137,6 +137,11 @@ impl VmRegistry {
         self.is_dirty = true;
     }
 
+    /// Whether it is long enough since the record was written last that news may go out at once.
+    pub fn may_write(&self, now_ms: u64) -> bool {
+        self.id.is_some() && now_ms.saturating_sub(self.written_ms) >= MIN_WRITE_MS
+    }
+
     /// Writes this VM's record when something changed, at most every [`MIN_WRITE_MS`]. Called at each decision and each tick.
     ///
     /// # Errors

@@ -16,6 +16,10 @@ use crate::{
 /// Bytes of a token id.
 const TOKEN_BYTES: usize = 4;
 
+/// Rungs that are loaded together at first; each time as many again as before. A prompt that nobody holds costs few then, and one that is held
+/// to its end few rounds.
+const FIRST_LOADED: usize = 16;
+
 /// A rung of a prompt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rung {
@@ -172,13 +176,19 @@ impl Match {
 
 /// Who is expected to hold a rung soon.
 pub trait Expectation {
-    /// Calls `found` with each endpoint that is expected to hold the rung and its tokens up to there; gives whether there was one.
-    fn expected(&self, rung: u64, found: &mut dyn FnMut(EndpointKey, u32)) -> bool;
+    /// Calls `found` with each endpoint that is expected to hold the rung and its tokens up to there; gives whether there was one. `place`
+    /// is the rung's among those of the prompt, from 0. An endpoint may be left out where it is found at a deeper rung of the prompt.
+    fn expected(&self, place: usize, rung: u64, found: &mut dyn FnMut(EndpointKey, u32)) -> bool;
 }
 
 /// Nobody is expected to hold anything.
 impl Expectation for () {
-    fn expected(&self, _rung: u64, _found: &mut dyn FnMut(EndpointKey, u32)) -> bool {
+    fn expected(
+        &self,
+        _place: usize,
+        _rung: u64,
+        _found: &mut dyn FnMut(EndpointKey, u32),
+    ) -> bool {
         false
     }
 }
@@ -200,10 +210,23 @@ pub fn matched(
         ..Match::default()
     };
     let mut found = Vec::new();
-    for rung in rungs {
+    let mut loaded = 0;
+    // Mostly the same endpoint again and again.
+    let mut last = None;
+    for (at, rung) in rungs.iter().enumerate() {
+        if at == loaded {
+            let next = rungs.get(loaded..).unwrap_or_default();
+            let next = next.get(..loaded.max(FIRST_LOADED)).unwrap_or(next);
+            table.load(next.iter().map(|rung| rung.hash));
+            loaded += next.len();
+        }
         let entry = table.get(rung.hash);
-        let expected = expectation.expected(rung.hash, &mut |key, tokens| {
-            let place = endpoints.place_of(key);
+        let expected = expectation.expected(at, rung.hash, &mut |key, tokens| {
+            let place = match last {
+                Some((of, place)) if of == key => place,
+                _ => endpoints.place_of(key),
+            };
+            last = Some((key, place));
             let info = place.and_then(|place| endpoints.list().get(place));
             let credit = place.and_then(|place| result.credits.get_mut(place));
             if let (Some(info), Some(credit)) = (info, credit) {

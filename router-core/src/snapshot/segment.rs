@@ -196,6 +196,14 @@ impl Segment {
         }
     }
 
+    /// The first word of the slot at which `hash` is looked for first.
+    pub(super) fn home_word(&self, hash: u64) -> u64 {
+        let slots = self.slots();
+        let slot = slots.get(home(hash, slots.len()));
+        slot.and_then(|slot| slot.first_chunk())
+            .map_or(0, |word| u64::from_le_bytes(*word))
+    }
+
     /// All entries, in no particular order.
     pub fn iter(&self) -> impl Iterator<Item = Entry> {
         self.slots()

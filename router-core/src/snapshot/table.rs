@@ -140,6 +140,14 @@ impl Table {
         self.segments.get(self.number(hash)?)?.get(hash)
     }
 
+    /// Has the memory of entries loaded that are about to be asked for. A large table is in no cache: one after the other, each entry is
+    /// waited for, and together not much longer than one.
+    pub fn load(&self, hashes: impl Iterator<Item = u64>) {
+        let segment = |hash| self.segments.get(self.number(hash)?);
+        let first = |hash| segment(hash).map_or(0, |segment: &Segment| segment.home_word(hash));
+        core::hint::black_box(hashes.fold(0, |sum, hash| sum ^ first(hash)));
+    }
+
     /// Puts an entry in, splitting its segment when that is full; gives the one it replaces. Entries of hash 0 or outside the covered
     /// range are left out.
     ///

@@ -399,7 +399,12 @@ fn a_dead_holder_has_no_credit() {
 fn expected_rungs_carry_the_walk_on() {
     struct Expect(Vec<(u64, EndpointKey, u32)>);
     impl probe::Expectation for Expect {
-        fn expected(&self, rung: u64, found: &mut dyn FnMut(EndpointKey, u32)) -> bool {
+        fn expected(
+            &self,
+            _place: usize,
+            rung: u64,
+            found: &mut dyn FnMut(EndpointKey, u32),
+        ) -> bool {
             let hits: Vec<_> = self.0.iter().filter(|hit| hit.0 == rung).collect();
             for hit in &hits {
                 found(hit.1, hit.2);

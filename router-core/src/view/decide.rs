@@ -259,7 +259,7 @@ impl RoutingView {
     /// What each endpoint of a shard holds of the prompts together.
     fn matched(&self, snapshot: &Snapshot, member: &Member, prompts: &[PromptHashes]) -> Match {
         let endpoints = &member.info().endpoints;
-        let of = |rungs: &[Rung]| matched_in(snapshot, endpoints, self.speculation(), rungs);
+        let of = |rungs: &[Rung]| matched_in(snapshot, endpoints, &self.expected(rungs), rungs);
         match prompts.split_first() {
             None => of(&[]),
             Some((first, rest)) => rest

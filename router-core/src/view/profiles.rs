@@ -2,8 +2,9 @@
 
 use super::RoutingView;
 use crate::{
+    proto,
     schedule::{Profiles, ScheduleError},
-    shared::record::{Body, Message},
+    snapshot::EndpointKey,
 };
 
 /// Endpoints whose last cold request is remembered; past it all are forgotten.
@@ -39,15 +40,13 @@ impl RoutingView {
     }
 
     /// Notes that an endpoint was given a request of which nobody held anything.
-    pub(super) fn note_cold(&mut self, message: &Message) {
-        let Body::Routed(routed) = &message.body else {
+    pub(super) fn note_cold(&mut self, routed: &proto::Routed, endpoint: EndpointKey, at_ms: u64) {
+        if !routed.is_cold {
             return;
-        };
-        if routed.is_cold {
-            if self.last_cold.len() >= MAX_LAST_COLD {
-                self.last_cold.clear();
-            }
-            self.last_cold.insert(message.endpoint, message.said_ms);
         }
+        if self.last_cold.len() >= MAX_LAST_COLD {
+            self.last_cold.clear();
+        }
+        self.last_cold.insert(endpoint, at_ms);
     }
 }

@@ -2,7 +2,7 @@
 
 use hashbrown::HashMap;
 
-use super::RoutingView;
+use super::{RoutingView, untold::bytes_per_token};
 use crate::{
     hash::Space,
     load::{
@@ -57,36 +57,26 @@ impl RoutingView {
     }
 
     /// Takes a message of another VM.
-    pub(super) fn receive(&mut self, vm: u32, message: &Message) {
+    pub(super) fn receive(&mut self, vm: u32, message: Message) {
+        let origin = |request: u64| Origin {
+            vm,
+            request: RequestId(request),
+        };
         match &message.body {
             Body::Routed(routed) => {
-                self.note_cold(message);
-                let space = if routed.token_ids {
-                    Space::Token
-                } else {
-                    Space::Text
-                };
-                let depths = rungs(space, u32::MAX).zip(entry::hashes(&routed.rungs));
-                let rungs: Vec<Rung> = depths.map(|(chunks, hash)| Rung { chunks, hash }).collect();
-                self.speculate(
-                    Origin {
-                        vm,
-                        request: RequestId(routed.request),
-                    },
-                    &rungs,
-                    message,
-                );
+                self.note_cold(routed, message.endpoint, message.said_ms);
+                let load = self
+                    .load
+                    .of(message.endpoint, &self.ledger, message.said_ms);
+                let queued_tokens = load.usage.queued_prefill_tokens;
+                self.speculate(origin(routed.request), &message, queued_tokens);
             }
             Body::Moved(moved) => {
-                let request = RequestId(moved.request);
-                let origin = Origin { vm, request };
-                self.speculation.move_to(origin, message.endpoint);
+                self.speculation
+                    .move_to(origin(moved.request), message.endpoint);
             }
             Body::Outcome(outcome) if outcome.failed => {
-                self.speculation.cancel(Origin {
-                    vm,
-                    request: RequestId(outcome.request),
-                });
+                self.speculation.cancel(origin(outcome.request));
             }
             Body::Outcome(outcome) => {
                 let report = orca::Report {
@@ -103,8 +93,8 @@ impl RoutingView {
         self.forward(message);
     }
 
-    /// Expects of the message's endpoint what it was sent, from the time at which that was said.
-    pub(super) fn speculate(&mut self, origin: Origin, rungs: &[Rung], message: &Message) {
+    /// Expects of the message's endpoint what it was sent, from the time at which that was said; `queued_tokens` were queued there then.
+    pub(super) fn speculate(&mut self, origin: Origin, message: &Message, queued_tokens: u64) {
         let Body::Routed(routed) = &message.body else {
             return;
         };
@@ -127,23 +117,24 @@ impl RoutingView {
         } else {
             base_ms
         };
-        let queued = self
-            .load
-            .of(message.endpoint, &self.ledger, message.said_ms)
-            .usage
-            .queued_prefill_tokens;
         let uncached = routed
             .estimated_prompt_tokens
             .saturating_sub(routed.predicted_cached_tokens);
-        let expiry_ms = message.said_ms + ttl_ms(base_ms, queued, uncached, rate);
-        let bytes_per_token =
-            routed.prompt_bytes as f64 / f64::from(routed.estimated_prompt_tokens.max(1));
+        let expiry_ms = message.said_ms + ttl_ms(base_ms, queued_tokens, uncached, rate);
+        let space = if routed.token_ids {
+            Space::Token
+        } else {
+            Space::Text
+        };
+        let depths = rungs(space, u32::MAX).zip(entry::hashes(&routed.rungs));
+        let rungs: Vec<Rung> = depths.map(|(chunks, hash)| Rung { chunks, hash }).collect();
+        let bytes_per_token = bytes_per_token(routed);
         self.speculation
-            .add(origin, message.endpoint, rungs, bytes_per_token, expiry_ms);
+            .add(origin, message.endpoint, &rungs, bytes_per_token, expiry_ms);
     }
 
     /// Passes a message on to the indexer, when this VM leads its shard.
-    pub(super) fn forward(&mut self, message: &Message) {
+    pub(super) fn forward(&mut self, message: Message) {
         let Some(member) = self
             .members
             .get_mut(message.shard as usize)
@@ -151,7 +142,7 @@ impl RoutingView {
         else {
             return;
         };
-        member.upstream().push(message.clone());
+        member.upstream().push(message);
     }
 
     /// Tells the indexer of each shard this VM leads what the proxy has in flight.

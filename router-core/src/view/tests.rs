@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 mod models;
 mod reported;
 mod tiers;
+mod untold;
 
 use super::*;
 use crate::{

@@ -12,7 +12,13 @@ pub(super) fn read(guest: &mut Guest<'_>, at: u32, size: u32) -> Result<Vec<u8>>
     };
     let (at, size) = (at as usize, size as usize);
     match memory.data(&mut *guest).get(at..at.saturating_add(size)) {
-        Some(bytes) => Ok(bytes.to_vec()),
+        Some(bytes) => {
+            let bytes = bytes.to_vec();
+            if let Some(tally) = &mut guest.data_mut().tally {
+                tally.read(bytes.len());
+            }
+            Ok(bytes)
+        }
         None => bail!("guest range {at}+{size} is out of bounds"),
     }
 }
@@ -33,6 +39,9 @@ pub(super) fn write(guest: &mut Guest<'_>, at: u32, bytes: &[u8]) -> Result<()> 
 
 /// Hands bytes over in memory that the guest allocates; nothing is allocated for empty bytes, as in Envoy.
 pub(super) fn give(guest: &mut Guest<'_>, bytes: &[u8], at: u32, size: u32) -> Result<i32> {
+    if let Some(tally) = &mut guest.data_mut().tally {
+        tally.given(bytes.len());
+    }
     let mut address = 0;
     if !bytes.is_empty() {
         let Some(allocate) = guest.data().allocate.clone() else {

@@ -13,6 +13,7 @@ mod emulator;
 mod failure;
 mod fuzz_inputs;
 mod holds;
+mod host_calls;
 mod life;
 mod load;
 mod modes;
