@@ -51,7 +51,7 @@ use crate::kv_events::{Source, Subscriber, Update};
 use crate::metrics::{Metrics, Reason, ReasonLabel};
 use crate::profile::Profile;
 use crate::publish::{Gateways, Scraped, Subscription};
-use crate::scrape::Sample;
+use crate::scrape::{Health, Sample};
 use crate::shutdown::Shutdown;
 use decisions::Decisions;
 use endpoints::Endpoints;
@@ -294,7 +294,7 @@ impl Ingest {
             self.metrics
                 .endpoint_healthy
                 .get_or_create_owned(&endpoint.label)
-                .set(i64::from(sample.healthy));
+                .set(i64::from(sample.health == Health::Well));
         }
     }
 

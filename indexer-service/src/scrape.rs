@@ -31,8 +31,8 @@ const MAX_PAGE_BYTES: usize = 8 << 20;
 pub struct Sample {
     /// The engine.
     pub address: SocketAddr,
-    /// Whether it may be sent requests.
-    pub healthy: bool,
+    /// How it is.
+    pub health: Health,
     /// Figures per rank; `None` when the page was not read.
     pub figures: Option<BTreeMap<u32, Figures>>,
 }
@@ -97,6 +97,17 @@ struct Scraper {
     metrics: Arc<Metrics>,
 }
 
+/// What an engine says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Health {
+    /// It answers, or has missed one answer.
+    Well,
+    /// It says that it is not well, or nobody is there.
+    Down,
+    /// It does not answer in time.
+    Silent,
+}
+
 impl Scraper {
     /// Ends when the ingest task does.
     async fn run(self) {
@@ -113,7 +124,8 @@ impl Scraper {
     }
 
     async fn sample(&self, failures: &mut u32) -> Sample {
-        let (is_healthy, figures) = tokio::join!(self.health(), self.figures());
+        let (health, figures) = tokio::join!(self.health(), self.figures());
+        let is_healthy = health == Health::Well;
         *failures = if is_healthy {
             0
         } else {
@@ -136,18 +148,26 @@ impl Scraper {
         }
         Sample {
             address: self.address,
-            healthy: *failures < FAILURES_TO_UNHEALTHY,
+            health: if *failures < FAILURES_TO_UNHEALTHY {
+                Health::Well
+            } else {
+                health
+            },
             figures: figures.ok(),
         }
     }
 
-    async fn health(&self) -> bool {
+    async fn health(&self) -> Health {
         let answer = self
             .client
             .get(format!("http://{}/health", self.address))
             .send()
             .await;
-        answer.is_ok_and(|answer| answer.status().is_success())
+        match answer {
+            Ok(answer) if answer.status().is_success() => Health::Well,
+            Err(error) if error.is_timeout() => Health::Silent,
+            Ok(_) | Err(_) => Health::Down,
+        }
     }
 
     async fn figures(&self) -> Result<BTreeMap<u32, Figures>, ScrapeError> {
@@ -170,7 +190,7 @@ fn next_pause(pause: Duration, sample: &Sample, settings: config::Scrape) -> Dur
             .values()
             .all(|figures| figures.running == 0 && figures.waiting == 0)
     });
-    if sample.healthy && is_idle {
+    if sample.health == Health::Well && is_idle {
         (pause * 2).min(settings.idle_interval)
     } else {
         settings.interval
@@ -191,7 +211,7 @@ mod tests {
         };
         let sample = |running| Sample {
             address: ([127, 0, 0, 1], 1).into(),
-            healthy: true,
+            health: Health::Well,
             figures: Some(BTreeMap::from([(
                 0,
                 Figures {

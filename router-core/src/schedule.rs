@@ -66,9 +66,9 @@ fn whole(value: f64) -> u64 {
     whole
 }
 
-/// The mean of values that are not negative, to a millionth. Summed in whole steps, so that their order is of no matter.
+/// The mean of values that are not negative, to 2^-40. Summed in whole steps, so that their order is of no matter.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
-    const STEP: f64 = 1.0 / 1_048_576.0;
+    const STEP: f64 = 1.0 / (1u64 << 40) as f64;
     let (sum, count) = values.fold((0u128, 0u32), |(sum, count), value| {
         #[expect(
             clippy::cast_possible_truncation,

@@ -1,5 +1,6 @@
 //! The endpoints as gateways see them.
 
+use std::collections::HashSet;
 use std::time::Instant;
 
 use prefixway_core::endpoint::{EndpointId, HolderId, Tier};
@@ -15,8 +16,8 @@ use crate::calibration::EngineReport;
 use crate::config::Config;
 use crate::metrics::EndpointLabel;
 use crate::publish::Totals;
-use crate::scrape::Sample;
 use crate::scrape::parse::Figures;
+use crate::scrape::{Health, Sample};
 
 /// One endpoint's state.
 #[derive(Debug)]
@@ -25,7 +26,7 @@ pub(super) struct Endpoint {
     pub(super) source: SourceId,
     pub(super) label: EndpointLabel,
     pub(super) settings: crate::config::Endpoint,
-    pub(super) is_healthy: bool,
+    pub(super) health: Health,
     /// Tokens per block, 0 until a scrape says.
     pub(super) block_size: u32,
     /// Newest figures and when they were read.
@@ -79,7 +80,7 @@ impl Endpoints {
                 label: EndpointLabel { endpoint },
                 settings: settings.clone(),
                 // Envoy has health checks of its own, so doubt begins with the first failed look, not before it.
-                is_healthy: true,
+                health: Health::Well,
                 block_size: 0,
                 figures: None,
                 others: 0,
@@ -145,10 +146,11 @@ impl Endpoints {
             .iter_mut()
             .filter(|endpoint| endpoint.settings.address == sample.address)
         {
-            let mut is_changed = endpoint.is_healthy != sample.healthy;
-            is_back |= sample.healthy && !endpoint.is_healthy;
-            endpoint.is_healthy = sample.healthy;
-            let mut is_lost = endpoint.cache.answers(sample.healthy, now);
+            let is_well = sample.health == Health::Well;
+            let mut is_changed = endpoint.health != sample.health;
+            is_back |= is_well && endpoint.health != Health::Well;
+            endpoint.health = sample.health;
+            let mut is_lost = endpoint.cache.answers(is_well, now);
             let figures = sample
                 .figures
                 .as_ref()
@@ -183,9 +185,20 @@ impl Endpoints {
                 .get(endpoint.settings.model)
                 .map(|model| model.pool.clone())
         };
+        let answers: HashSet<usize> = self
+            .list
+            .iter()
+            .filter(|endpoint| endpoint.health == Health::Well)
+            .map(|endpoint| endpoint.settings.model)
+            .collect();
         let endpoints = self.list.iter().filter_map(|endpoint| {
             let pool = pool_of(endpoint).unwrap_or_default();
-            (pools.is_empty() || pools.contains(&pool)).then(|| endpoint.message(config, pool))
+            let mut message = (pools.is_empty() || pools.contains(&pool))
+                .then(|| endpoint.message(config, pool))?;
+            // Where nobody answers in time it is likelier that this service doesn't hear: gateways go on with all of them.
+            message.healthy |=
+                endpoint.health == Health::Silent && !answers.contains(&endpoint.settings.model);
+            Some(message)
         });
         proto::Endpoints {
             revision: self.revision,
@@ -239,7 +252,7 @@ impl Endpoint {
             role: self.settings.role.as_str().to_owned(),
             pool,
             accelerator: self.settings.accelerator.clone(),
-            healthy: self.is_healthy,
+            healthy: self.health == Health::Well,
             prefill_tokens_per_s: self.prefill_tokens_per_s,
             block_size: self.block_size,
             holders: Tier::ALL
@@ -301,3 +314,6 @@ fn total<'a>(ranks: impl Iterator<Item = &'a Figures>) -> Option<Figures> {
 fn sum<T>(a: Option<T>, b: Option<T>, plus: impl Fn(T, T) -> T) -> Option<T> {
     Some(plus(a?, b?))
 }
+
+#[cfg(test)]
+mod tests;

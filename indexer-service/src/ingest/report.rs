@@ -18,6 +18,7 @@ pub use copies::{CopiesReport, GatewayReport, VmReport};
 
 use crate::calibration::{EngineReport, EngineState, Facts};
 use crate::publish::Totals;
+use crate::scrape::Health;
 
 /// State of everything at one moment.
 #[derive(Clone, Debug, Serialize)]
@@ -339,7 +340,7 @@ impl EndpointReport {
             rank: endpoint.settings.rank,
             model: model.map(|model| model.id.clone()).unwrap_or_default(),
             role: endpoint.settings.role.as_str(),
-            healthy: endpoint.is_healthy,
+            healthy: endpoint.health == Health::Well,
             connected: feed.is_some_and(Feed::is_connected),
             state: endpoint.state(),
             knowledge: endpoint.knowledge,
