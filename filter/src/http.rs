@@ -10,14 +10,15 @@ use std::rc::Rc;
 
 use prefixway_core::admission::{AtHead, Held, Refusal, Reply};
 use prefixway_core::lifecycle::{Input, Leg, Lifecycle, Output, Tail, is_readable};
-use prefixway_core::mode::{Mode, session_of};
+use prefixway_core::mode::Mode;
 use prefixway_core::snapshot::EndpointKey;
+use prefixway_core::view::Said;
 use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::config::HoldAt;
 use crate::host::{self, Buffer, Headers, HostError, Map};
-use crate::plugin::{Answer, Choice, Judged, Plugin, Told};
+use crate::plugin::{Answer, Choice, Incoming, Judged, Plugin, Told};
 use orca::Asked;
 
 pub(crate) use route::RouteSays;
@@ -42,8 +43,8 @@ pub(crate) struct HttpFilter {
     held_bytes: usize,
     choice: Option<Rc<Choice>>,
     told: Told,
-    /// Key of the session that a header names.
-    session: Option<u64>,
+    /// What its headers say of how it is to be served.
+    said: Said,
     /// Who asked the engine for its load.
     asked: Asked,
     /// End of the answer, where it can be read.
@@ -69,7 +70,7 @@ impl HttpFilter {
             held_bytes: 0,
             choice: None,
             told: Told::default(),
-            session: None,
+            said: Said::default(),
             asked: Asked::No,
             tail: None,
             status: None,
@@ -116,15 +117,9 @@ impl HttpFilter {
 
     /// What has to be read and written while the headers are at hand.
     fn prepare(&mut self, headers: &Headers) -> Result<(), HostError> {
-        let settings = self.with(|plugin| {
-            let header = plugin.session_header().map(str::to_owned);
-            (header, plugin.asks_load())
-        });
-        let (header, asks_load) = settings.unwrap_or_default();
-        if let (Some(header), Mode::Split { .. }) = (header, self.told.mode) {
-            let named = headers.get(&header.to_ascii_lowercase());
-            self.session = named.filter(|name| !name.is_empty()).map(session_of);
-        }
+        let settings = self.with(|plugin| (plugin.said(headers), plugin.asks_load()));
+        let (said, asks_load) = settings.unwrap_or_default();
+        self.said = said;
         if asks_load {
             self.asked = orca::ask(headers)?;
         }
@@ -180,7 +175,14 @@ impl HttpFilter {
         let now_ns = host::now_ns();
         let mode = self.told.mode;
         let judged = match (self.held.take(), self.body()) {
-            (Some(held), Ok(body)) => self.with(|plugin| plugin.decide(&held, &body, mode, now_ns)),
+            (Some(held), Ok(body)) => {
+                let of = Incoming {
+                    held: &held,
+                    body: &body,
+                    said: &self.said,
+                };
+                self.with(|plugin| plugin.decide(&of, mode, now_ns))
+            }
             (held, Err(error)) => {
                 self.count_host_error(error);
                 self.with(|plugin| plugin.unread(held.as_ref(), mode))
@@ -208,7 +210,7 @@ impl HttpFilter {
 
     /// Lets a request go on to its choice.
     fn steer(&mut self, choice: Rc<Choice>, decided_ns: u64) -> Action {
-        let session = self.session.or(choice.session).unwrap_or(decided_ns);
+        let session = self.said.session.or(choice.session).unwrap_or(decided_ns);
         let (mode, arm) = (self.told.mode, self.told.mode.arm(session));
         let steers = mode.steers(session);
         if steers && let Err(error) = head::name_choice(&choice, self.hold_at) {

@@ -12,7 +12,7 @@ mod running;
 use std::rc::Rc;
 
 pub(crate) use holds::Came;
-pub(crate) use running::{Answer, Choice, Fate, Running, Told};
+pub(crate) use running::{Answer, Choice, Fate, Incoming, Running, Told};
 
 use prefixway_core::admission::{FailureMode, Held, Refusal, Reply};
 use prefixway_core::load::orca;
@@ -21,10 +21,10 @@ use prefixway_core::proto::Policy;
 use prefixway_core::schedule::Registry;
 use prefixway_core::shared::{SharedData, SharedError};
 use prefixway_core::snapshot::EndpointKey;
-use prefixway_core::view::{NoText, ViewConfig};
+use prefixway_core::view::{NoText, Said, ViewConfig};
 
 use crate::config::{Config, HoldAt};
-use crate::host::{self, HostError};
+use crate::host::{self, Headers, HostError};
 use crate::http::RouteSays;
 use crate::metrics::{Metrics, Reason};
 use crate::shared::HostData;
@@ -126,10 +126,10 @@ impl Plugin {
         own.and(of_policy.unwrap_or(Mode::On))
     }
 
-    /// Request header that names a session, where one does.
-    pub(crate) fn session_header(&self) -> Option<&str> {
-        let header = self.policy()?.session_header.as_str();
-        (!header.is_empty()).then_some(header)
+    /// What a request's headers say of how it is to be served.
+    pub(crate) fn said(&self, headers: &Headers) -> Said {
+        let running = self.at_work();
+        running.map_or_else(Said::default, |running| running.said(headers))
     }
 
     /// Whether engines are asked for their load with each request.
@@ -193,10 +193,10 @@ impl Plugin {
     }
 
     /// Judges a request by its whole body, and chooses an endpoint for it.
-    pub(crate) fn decide(&mut self, held: &Held, body: &[u8], mode: Mode, now_ns: u64) -> Judged {
+    pub(crate) fn decide(&mut self, of: &Incoming<'_>, mode: Mode, now_ns: u64) -> Judged {
         let explain = self.may_explain();
         let fate = match self.running() {
-            Some((running, _)) => running.decide(held, body, now_ns, explain),
+            Some((running, _)) => running.decide(of, now_ns, explain),
             None => Fate::Pass(Reason::NoSnapshot),
         };
         match fate {
@@ -208,7 +208,7 @@ impl Plugin {
                 // Without a policy nothing is known that could be amiss with a model.
                 let is_unsaid = matches!(reason, Reason::Amiss(_)) && self.policy().is_none();
                 if is_unsaid || reason == Reason::NoSnapshot {
-                    return self.unknown(held, Reason::NoSnapshot, mode);
+                    return self.unknown(of.held, Reason::NoSnapshot, mode);
                 }
                 self.metrics.decided(reason);
                 Judged::Pass(reason)

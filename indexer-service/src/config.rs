@@ -276,6 +276,8 @@ pub struct Policy {
     pub split_percent: u32,
     /// Request header that names a session, in lower case.
     pub session_header: Option<String>,
+    /// Cookie that names a session where no header does.
+    pub session_cookie: Option<String>,
     /// Modes of single routes; each route once.
     pub routes: Vec<RouteMode>,
     /// Most decisions that each VM of a gateway tells in full, in a second; 0: none.

@@ -14,11 +14,14 @@ mod lookup;
 mod profiles;
 mod relay;
 mod untold;
+pub mod wishes;
 
 use hashbrown::HashMap;
 
 pub use choose::{Chosen, NoText};
 pub use decide::{Ask, Choice, Decision, Reason, Wishes};
+
+pub use wishes::{Said, Wanted};
 
 use copies::Copies;
 use untold::{Untold, routed, told};

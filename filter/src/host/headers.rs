@@ -25,7 +25,8 @@ impl Headers {
         self.iter().any(|(other, _)| other == name.as_bytes())
     }
 
-    fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+    /// Name (in lower case) and value of each, in order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let (count, rest) = split_number(&self.bytes).unwrap_or_default();
         let (sizes, mut texts) = rest
             .split_at_checked(count.saturating_mul(8))

@@ -6,7 +6,7 @@ mod sample;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-pub(crate) use choosing::{Choice, Fate};
+pub(crate) use choosing::{Choice, Fate, Incoming};
 
 use prefixway_core::lifecycle::{Finish, Usage};
 use prefixway_core::load::{RequestId, orca};
@@ -15,8 +15,9 @@ use prefixway_core::prompters::Prompters;
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::Member;
 use prefixway_core::snapshot::{EndpointKey, PromptHashes};
-use prefixway_core::view::{Ending, RoutingView, ViewConfig};
+use prefixway_core::view::{Ending, RoutingView, Said, ViewConfig, Wanted};
 
+use crate::host::Headers;
 use crate::metrics::Metrics;
 use crate::shared::HostData;
 use crate::streams::Streams;
@@ -97,6 +98,8 @@ pub(crate) struct Running {
     view: RoutingView,
     streams: Streams,
     prompters: Prompters,
+    /// What of a request's headers matters.
+    wanted: Wanted,
     next_request: u64,
     /// Counted with the next call of any kind, at the latest by a tick: telling others about a request must not delay it.
     departures: Vec<Departure>,
@@ -127,6 +130,7 @@ impl Running {
             view,
             streams: Streams::new(&config.indexers),
             prompters: Prompters::default(),
+            wanted: Wanted::default(),
             next_request: 1,
             departures: Vec::new(),
             prefills: BTreeSet::new(),
@@ -145,6 +149,11 @@ impl Running {
     /// The policy in force: that of the first shard that has one.
     pub(crate) fn policy(&self) -> Option<&Policy> {
         self.view.policies().next()
+    }
+
+    /// What a request's headers say of how it is to be served.
+    pub(crate) fn said(&self, headers: &Headers) -> Said {
+        self.wanted.read(headers.iter())
     }
 
     /// The endpoint with this address, of this rank if there is such a one.
@@ -337,6 +346,7 @@ impl Running {
         self.prompters = Prompters::compile(self.view.policies(), |model, error| {
             log::warn!("model {model} is routed by load only, its profile can't be used: {error}");
         });
+        self.wanted = self.view.wanted();
         if let Some(error) = self.view.profile_error() {
             log::warn!("the policy's profiles can't be used, the last good ones go on: {error}");
         }

@@ -3,6 +3,7 @@
 mod admission;
 mod endpoints;
 mod models;
+mod sessions;
 mod shards;
 
 use std::collections::HashMap;
@@ -278,6 +279,7 @@ impl Checker {
             orca: raw.orca,
             split_percent: self.percent("policy.split_percent", raw.split_percent),
             session_header: self.session_header(raw.session_header.as_ref()),
+            session_cookie: self.session_cookie(raw.session_cookie.as_ref()),
             routes: self.routes(&raw.routes),
             sampled_decisions_per_s: self.number(
                 "policy.sampled_decisions_per_s",
@@ -313,20 +315,6 @@ impl Checker {
 
     fn percent(&mut self, key: &str, raw: Option<u32>) -> u32 {
         self.number(key, raw.unwrap_or(DEFAULT_SPLIT_PERCENT), 0..=100)
-    }
-
-    /// A header's name, which Envoy has in lower case.
-    fn session_header(&mut self, raw: Option<&String>) -> Option<String> {
-        let name = raw?;
-        let is_token = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-        if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.chars().all(is_token) {
-            self.problem(
-                "policy.session_header",
-                name,
-                "is not the name of a header, allowed: letters, digits and -",
-            );
-        }
-        Some(name.to_ascii_lowercase())
     }
 
     fn routes(&mut self, raw: &[RawRoute]) -> Vec<RouteMode> {

@@ -114,6 +114,7 @@ pub(super) struct RawPolicy {
     pub(super) orca: bool,
     pub(super) split_percent: Option<u32>,
     pub(super) session_header: Option<String>,
+    pub(super) session_cookie: Option<String>,
     pub(super) routes: Vec<RawRoute>,
     pub(super) sampled_decisions_per_s: Option<u32>,
     pub(super) max_imbalance: Option<u32>,

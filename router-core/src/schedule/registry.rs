@@ -105,6 +105,14 @@ impl Profiles {
     pub fn list(&self) -> &[Profile] {
         &self.profiles
     }
+
+    /// Request headers that any of them asks for, names in lower case, each once.
+    pub fn headers(&self) -> Vec<String> {
+        let mut names: Vec<String> = self.profiles.iter().flat_map(Profile::headers).collect();
+        names.sort();
+        names.dedup();
+        names
+    }
 }
 
 /// Plugins by the name of their type.

@@ -1,6 +1,6 @@
 //! How endpoints are chosen, by the policy, and what of the past that needs.
 
-use super::RoutingView;
+use super::{RoutingView, Wanted};
 use crate::{
     proto,
     schedule::{Profiles, ScheduleError},
@@ -19,6 +19,14 @@ impl RoutingView {
     /// Why the policy's profiles are not used, if they are not; those of the last good policy are then.
     pub fn profile_error(&self) -> Option<&ScheduleError> {
         self.profile_error.as_ref()
+    }
+
+    /// What of requests' headers matters to the first policy and the profiles in use.
+    pub fn wanted(&self) -> Wanted {
+        let policy = self.policies().next();
+        policy.map_or_else(Wanted::default, |policy| {
+            Wanted::new(policy, &self.profiles)
+        })
     }
 
     /// Makes the profiles of the first policy.

@@ -23,3 +23,4 @@ mod shards;
 mod steering;
 mod templates;
 mod trust;
+mod wishes;

@@ -4,7 +4,7 @@ use prefixway_core::admission::{Held, Refusal, Route, Verdict};
 use prefixway_core::load::RequestId;
 use prefixway_core::mode::{session_of, session_of_prompt};
 use prefixway_core::snapshot::EndpointKey;
-use prefixway_core::view::{Chosen, NoText, Wishes};
+use prefixway_core::view::{Chosen, NoText, Said};
 
 use super::Running;
 use crate::explain::explain;
@@ -45,6 +45,17 @@ impl Choice {
     }
 }
 
+/// A request whose body is whole.
+#[derive(Debug)]
+pub(crate) struct Incoming<'a> {
+    /// What its headers make of it.
+    pub(crate) held: &'a Held,
+    /// Its body, as it came.
+    pub(crate) body: &'a [u8],
+    /// What its headers say of how it is to be served.
+    pub(crate) said: &'a Said,
+}
+
 /// What becomes of a request.
 #[derive(Debug)]
 pub(crate) enum Fate {
@@ -58,19 +69,16 @@ pub(crate) enum Fate {
 
 impl Running {
     /// Judges a request by its whole body, and chooses an endpoint for it.
-    pub(crate) fn decide(
-        &mut self,
-        held: &Held,
-        body: &[u8],
-        now_ns: u64,
-        explained: bool,
-    ) -> Fate {
-        let opened = held.open(body);
+    pub(crate) fn decide(&mut self, of: &Incoming<'_>, now_ns: u64, explained: bool) -> Fate {
+        let opened = of.held.open(of.body);
         let opened = opened.as_ref().map(AsRef::as_ref).map_err(|why| *why);
         let now_ms = now_ns / 1_000_000;
-        match held.judge(opened, |model| self.view.lookup(model, now_ms)) {
+        match of
+            .held
+            .judge(opened, |model| self.view.lookup(model, now_ms))
+        {
             Verdict::Route(route) => {
-                let mut fate = self.choose(held, &route, body.len(), now_ns, explained);
+                let mut fate = self.choose(of, &route, now_ns, explained);
                 if let Fate::Go(choice) = &mut fate {
                     choice.request = RequestId(self.next_request);
                     self.next_request += 1;
@@ -83,26 +91,14 @@ impl Running {
     }
 
     /// Chooses an endpoint; the choice has no number yet.
-    fn choose(
-        &self,
-        held: &Held,
-        route: &Route<'_>,
-        body_bytes: usize,
-        now_ns: u64,
-        explained: bool,
-    ) -> Fate {
+    fn choose(&self, of: &Incoming<'_>, route: &Route<'_>, now_ns: u64, explained: bool) -> Fate {
         let (prompters, view) = (&self.prompters, &self.view);
-        let Some(chosen) = view.choose(
-            prompters,
-            route,
-            body_bytes as u64,
-            Wishes::default(),
-            now_ns,
-        ) else {
+        let (body_bytes, wishes) = (of.body.len() as u64, of.said.wishes());
+        let Some(chosen) = view.choose(prompters, route, body_bytes, wishes, now_ns) else {
             return Fate::Pass(Reason::NoSnapshot);
         };
         let is_current = view.knows_models(now_ns / 1_000_000);
-        if let Some(refusal) = held.place(&chosen.decision, &view.limits(), is_current) {
+        if let Some(refusal) = of.held.place(&chosen.decision, &view.limits(), is_current) {
             return Fate::Refuse(refusal);
         }
         let choices = &chosen.decision.choices;
