@@ -1,6 +1,6 @@
 //! By what endpoints are and where, and who asks.
 
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 
 use super::super::{Field, Scorer, scatter};
 use crate::snapshot::EndpointKey;
@@ -94,8 +94,15 @@ impl Scorer for ContextLength {
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in super::super) struct HeaderLabel {
+    #[serde(deserialize_with = "lower_case")]
     header_name: String,
     label_key: String,
+}
+
+/// A header's name as proxies have it.
+fn lower_case<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    let name = String::deserialize(deserializer)?;
+    Ok(name.to_ascii_lowercase())
 }
 
 impl Scorer for HeaderLabel {
