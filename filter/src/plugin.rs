@@ -18,7 +18,6 @@ use prefixway_core::admission::{FailureMode, Held, Refusal, Reply};
 use prefixway_core::load::orca;
 use prefixway_core::mode::Mode;
 use prefixway_core::proto::Policy;
-use prefixway_core::schedule::Registry;
 use prefixway_core::shared::{SharedData, SharedError};
 use prefixway_core::snapshot::EndpointKey;
 use prefixway_core::view::{NoText, ViewConfig};
@@ -358,7 +357,7 @@ impl Plugin {
                         gateway: String::from_utf8_lossy(&name).into_owned(),
                         nonce: *nonce,
                         max_bytes: self.config.max_vm_bytes,
-                        registry: Registry::default(),
+                        registry: crate::registry(),
                     };
                     let running = Running::new(&view, self.data.clone(), self.config.audit);
                     self.state = State::Running(Box::new(running));

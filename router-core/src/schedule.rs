@@ -16,6 +16,7 @@
 //!
 //! [`Limits`]: crate::admission::Limits
 
+mod adapter;
 mod attribute;
 mod cost;
 pub mod expression;
@@ -30,6 +31,7 @@ pub mod rates;
 pub mod registry;
 pub mod scorer;
 
+pub use adapter::DEFAULT_ADAPTER_LOAD_MS;
 pub use attribute::Attribute;
 pub use cost::{
     BETA_PER_WAIT_S, Cost, DEFAULT_BETA, DEFAULT_DECODE_MS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS,

@@ -1,5 +1,6 @@
 //! Invariants of the ranking.
 
+mod adapters;
 mod plugins;
 
 use proptest::prelude::*;

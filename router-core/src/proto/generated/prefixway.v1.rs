@@ -207,6 +207,9 @@ pub struct Cost {
     /// Time for each generated token.
     #[prost(double, optional, tag = "4")]
     pub decode_ms_per_token: ::core::option::Option<f64>,
+    /// Time to load an adapter.
+    #[prost(double, optional, tag = "5")]
+    pub adapter_load_ms: ::core::option::Option<f64>,
 }
 /// The profile of a pool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
