@@ -62,23 +62,27 @@ fn goes_to(rig: &mut Rig, body: &str) -> String {
 #[test]
 fn a_scorer_and_a_filter_of_ones_own_change_decisions() {
     let module = example_module("prefixway-own-scorer").unwrap();
-    let host = Host::builder(CONFIG).module(module).start().unwrap();
-    let (mut rig, body) = rig(host);
-    assert_eq!(goes_to(&mut rig, &body), ENGINES[1], "by the cost alone");
-    set_profile(&mut rig, Vec::new(), vec![fewest_tokens()]);
-    assert_ne!(
-        goes_to(&mut rig, &body),
-        ENGINES[1],
-        "something waits there"
-    );
-    set_profile(&mut rig, Vec::new(), Vec::new());
-    assert_eq!(goes_to(&mut rig, &body), ENGINES[1]);
-    for (rank, endpoint) in (0..).zip(&mut rig.indexer.endpoints.endpoints) {
+    let start = || {
+        let host = Host::builder(CONFIG).module(module.clone());
+        rig(host.start().unwrap())
+    };
+    let (mut plain, body) = start();
+    assert_eq!(goes_to(&mut plain, &body), ENGINES[1], "by the cost alone");
+    plain.assert_healthy();
+
+    let (mut scored, body) = start();
+    set_profile(&mut scored, Vec::new(), vec![fewest_tokens()]);
+    let to = goes_to(&mut scored, &body);
+    assert_ne!(to, ENGINES[1], "something waits there");
+    scored.assert_healthy();
+
+    let (mut filtered, body) = start();
+    for (rank, endpoint) in (0..).zip(&mut filtered.indexer.endpoints.endpoints) {
         endpoint.rank = Some(rank);
     }
-    set_profile(&mut rig, vec![even_ranks()], Vec::new());
-    assert_ne!(goes_to(&mut rig, &body), ENGINES[1], "its rank is odd");
-    rig.assert_healthy();
+    set_profile(&mut filtered, vec![even_ranks()], Vec::new());
+    assert_ne!(goes_to(&mut filtered, &body), ENGINES[1], "its rank is odd");
+    filtered.assert_healthy();
 }
 
 #[test]
