@@ -36,7 +36,7 @@ const GATEWAY_KEY: &str = "pw/1/gateway";
 #[derive(Debug)]
 pub(crate) enum Judged {
     /// Name the choice and let it go on.
-    Go(Choice),
+    Go(Box<Choice>),
     /// Let it go on as it is.
     Pass(Reason),
     /// Answer it.
@@ -201,7 +201,7 @@ impl Plugin {
         match fate {
             Fate::Go(choice) => {
                 self.count(&choice);
-                Judged::Go(*choice)
+                Judged::Go(choice)
             }
             Fate::Pass(reason) => {
                 // Without a policy nothing is known that could be amiss with a model.

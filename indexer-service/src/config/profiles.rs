@@ -108,7 +108,7 @@ pub(super) fn check(
     if wrong.is_empty()
         && let Err(error) = Registry::default().profiles(&policy)
     {
-        let is_name = error.path.ends_with(".type");
+        let is_name = error.path.rsplit('.').next() == Some("type");
         wrong.push(Wrong {
             key: format!("policy.{}", error.path),
             value: String::new(),

@@ -140,7 +140,8 @@ impl Endpoints {
     pub(super) fn take_changed(&mut self, now: Instant) -> bool {
         let told_at = self.told_at;
         let is_due = told_at.is_none_or(|at| now.duration_since(at) >= ADAPTERS_EVERY);
-        if !self.is_changed && !(self.has_other_adapters && is_due) {
+        let is_told = self.is_changed || self.has_other_adapters && is_due;
+        if !is_told {
             return false;
         }
         self.is_changed = false;
@@ -298,7 +299,6 @@ impl Endpoint {
             running_adapters: self.adapters.running.iter().cloned().collect(),
             waiting_adapters: self.adapters.waiting.iter().cloned().collect(),
             max_adapters: self.adapters.max,
-            ..proto::Endpoint::default()
         }
     }
 }

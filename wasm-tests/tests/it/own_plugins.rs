@@ -1,6 +1,6 @@
 //! A filter with plugins of one's own: the example's module, and the usual one where a policy names what it lacks.
 
-use prefixway_core::proto::{EndpointLoad, Plugin, Scheduling, SchedulingProfile};
+use prefixway_core::proto::{Cost, EndpointLoad, Plugin, Scheduling, SchedulingProfile};
 use prefixway_wasm_tests::rig::{CONFIG, ENGINES, chat, destination};
 use prefixway_wasm_tests::{Host, Indexer, LogLevel, Rig, example_module, indexer};
 
@@ -11,7 +11,7 @@ fn set_profile(rig: &mut Rig, filters: Vec<Plugin>, scorers: Vec<Plugin>) {
             name: "own".to_owned(),
             filters,
             scorers,
-            cost: Some(Default::default()),
+            cost: Some(Cost::default()),
             ..SchedulingProfile::default()
         }],
         pools: Vec::new(),
