@@ -2,6 +2,7 @@
 
 mod adapters;
 mod plugins;
+mod ranking;
 
 use proptest::prelude::*;
 
