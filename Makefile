@@ -23,6 +23,11 @@ wasm: setup ## Build the wasm filter
 	$(STEP) "wasm filter"
 	@scripts/build-wasm.sh
 
+.PHONY: examples
+examples: setup ## Build the example of a filter with plugins of one's own
+	$(STEP) "examples"
+	@PREFIXWAY_WASM_PACKAGE=prefixway-own-scorer scripts/build-wasm.sh
+
 .PHONY: build
 build: wasm ## Build the filter and the prefixway binary (release)
 	$(STEP) "prefixway (release)"
@@ -34,7 +39,7 @@ demo: build ## Engines, indexer and Envoy on loopback, one workload, three polic
 	@ENVOY_BIN="$$(scripts/envoy.sh)" "$(or $(CARGO_TARGET_DIR),target)/release/prefixway" demo $(DEMO_ARGS)
 
 .PHONY: test
-test: wasm ## Run every test: units, properties, the filter on wasmtime, the whole path in real Envoy
+test: wasm examples ## Run every test: units, properties, the filter on wasmtime, the whole path in real Envoy
 	$(STEP) "tests (about ten minutes the first time)"
 	@python="$$(scripts/python.sh)"; ENVOY_BIN="$$(scripts/envoy.sh)" PREFIXWAY_PYTHON="$$python" \
 		cargo test --locked --workspace --no-fail-fast

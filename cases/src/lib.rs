@@ -4,7 +4,7 @@
 //!  $PREFIXWAY_CASES/events/*.json ─── frames ─► sequence ─► index ─► matched tokens, counters
 //!                   requests/*.json ┐ native: admission ─► prompts ─► routing view
 //!                   requests/*.http ┘ wasm: the built filter in the host emulator; envoy: the same in real Envoy
-//!                   scenarios/*.json   bursts, endings and faults, at the levels wasm and envoy
+//!                   scenarios/*.json   bursts, endings and faults, at the levels wasm and envoy, and some of them sim (the simulator)
 //! ```
 //!
 //! The files are read strictly: a key, relation or word that is not known fails its case, and so does an expectation that no level

@@ -1,9 +1,12 @@
-//! The scenario cases: pods, arrivals, faults and bounds, played in the host emulator and in real Envoy.
+//! The scenario cases: pods, arrivals, faults and bounds, played in the simulator, the host emulator and in real Envoy.
 //!
 //! ```text
-//!  scenarios/*.json ─ one format for each kind ─┬─ wasm: built filter, scripted indexer, as many VMs as the case has workers ─┬─► Line
+//!                                               ┌─ sim: the scheduler alone, on simulated engines, where that says something ─┐
+//!  scenarios/*.json ─ one format for each kind ─┼─ wasm: built filter, scripted indexer, as many VMs as the case has workers ─┼─► Line
 //!                                               └─ envoy: real Envoy, real indexer, pods that do as the case says ────────────┘
 //! ```
+//!
+//! What a case says of choices holds for the default profile and for one of weighted scorers: such cases have a line for each.
 //!
 //! Numbers, pods, variants and expectations come from the files; the code knows what the words mean. What a level can't express is said
 //! in the case's line, and is never taken for a pass.
@@ -12,10 +15,13 @@ mod admission;
 mod eligible;
 mod endings;
 mod faults;
+mod hot;
 mod pods;
+mod profile;
 #[cfg(feature = "envoy")]
 mod real;
 mod replies;
+mod simulated;
 mod spread;
 mod world;
 
@@ -23,6 +29,8 @@ use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
+
+use profile::Profile;
 
 use crate::error::CaseError;
 use crate::folder;
@@ -35,6 +43,19 @@ type Notes = Vec<String>;
 
 /// A scenario that is read.
 trait Scenario {
+    /// Profiles that it holds for; it is played with each.
+    fn profiles(&self) -> &'static [Profile] {
+        &[Profile::Default]
+    }
+
+    /// Sets the profile to be played with.
+    fn set_profile(&mut self, _profile: Profile) {}
+
+    /// Plays it in the simulator; `None`: that has nothing of what the case is about.
+    fn simulated(&self) -> Option<Result<Notes, CaseError>> {
+        None
+    }
+
     /// Plays it in the host emulator.
     ///
     /// # Errors
@@ -61,39 +82,56 @@ const HEADING: [&str; 3] = ["id", "about", "from"];
 /// Runs every file of `folder`, by name.
 pub fn run(folder: &Path) -> Vec<Line> {
     let files = folder::files(folder, &["json"]);
-    files.iter().map(|file| run_file(file)).collect()
+    files.iter().flat_map(|file| run_file(file)).collect()
 }
 
-fn run_file(path: &Path) -> Line {
+fn run_file(path: &Path) -> Vec<Line> {
     let (id, file) = (folder::id(path), folder::name(path));
     if let Some((_, why)) = WAITING.iter().find(|(waiting, _)| *waiting == id) {
-        return Line {
+        return vec![Line {
             id,
             file,
             status: Status::Pending,
             levels: Vec::new(),
             why: vec![(*why).to_owned()],
-        };
+        }];
     }
-    let scenario = match read(path, &id) {
+    let mut scenario = match read(path, &id) {
         Ok(scenario) => scenario,
         Err(error) => {
-            return Line {
+            return vec![Line {
                 id,
                 file,
                 status: Status::Fail,
                 levels: Vec::new(),
                 why: vec![error.to_string()],
-            };
+            }];
         }
     };
-    let mut line = Line {
-        id,
-        file,
-        status: Status::Pass,
-        levels: Vec::new(),
-        why: Vec::new(),
-    };
+    let profiles = scenario.profiles();
+    let with_each = profiles.iter().map(|profile| {
+        scenario.set_profile(*profile);
+        let of_profile = match profile {
+            Profile::Default if profiles.len() == 1 => String::new(),
+            other => format!(" ({})", other.as_str()),
+        };
+        let line = Line {
+            id: id.clone(),
+            file: format!("{file}{of_profile}"),
+            status: Status::Pass,
+            levels: Vec::new(),
+            why: Vec::new(),
+        };
+        play_all(scenario.as_ref(), line)
+    });
+    with_each.collect()
+}
+
+/// Plays a scenario at every level.
+fn play_all(scenario: &dyn Scenario, mut line: Line) -> Line {
+    if let Some(result) = scenario.simulated() {
+        play(&mut line, "sim", result);
+    }
     play(&mut line, "wasm", scenario.wasm());
     #[cfg(feature = "envoy")]
     match Parts::find() {
@@ -135,7 +173,7 @@ fn read(path: &Path, id: &str) -> Result<Box<dyn Scenario>, CaseError> {
     match id {
         "S01" => of::<spread::Burst>(played),
         "S02" => of::<spread::Unknown>(played),
-        "S03" => of::<spread::HotPrefix>(played),
+        "S03" => of::<hot::HotPrefix>(played),
         "S04" => of::<eligible::Eligible>(played),
         "S05" => of::<admission::Admission>(played),
         "S06" => of::<endings::Endings>(played),

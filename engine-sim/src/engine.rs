@@ -162,6 +162,7 @@ pub async fn start(config: EngineConfig) -> Result<Engine, EngineError> {
             model_name: config.served_names.first().cloned().unwrap_or_default(),
             block_size: config.block_size,
             num_blocks: config.num_blocks,
+            max_adapters: config.adapters.len(),
         },
         config,
         tokenizer,

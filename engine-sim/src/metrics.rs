@@ -31,12 +31,16 @@ pub(crate) struct Labels {
     pub(crate) model_name: String,
     pub(crate) block_size: u32,
     pub(crate) num_blocks: u32,
+    /// Adapters that can be loaded at once: all of them. 0 = the engine has none.
+    pub(crate) max_adapters: usize,
 }
 
 /// Everything counted so far.
 #[derive(Debug, Clone)]
 pub(crate) struct Metrics {
     pub(crate) scheduler: SchedulerStats,
+    /// Names of the adapters of running requests, and of those that only waiting ones have.
+    pub(crate) adapters: [String; 2],
     pub(crate) prompt_tokens: u64,
     pub(crate) hit_tokens: u64,
     pub(crate) generation_tokens: u64,
@@ -57,6 +61,7 @@ impl Default for Metrics {
     fn default() -> Self {
         Self {
             scheduler: SchedulerStats::default(),
+            adapters: Default::default(),
             prompt_tokens: 0,
             hit_tokens: 0,
             generation_tokens: 0,
@@ -110,7 +115,7 @@ impl Metrics {
     }
 
     /// Writes the Prometheus text form.
-    pub(crate) fn render(&self, labels: &Labels) -> String {
+    pub(crate) fn render(&self, labels: &Labels, unix_s: f64) -> String {
         let mut page = Page {
             out: String::new(),
             common: format!("engine=\"0\",model_name=\"{}\"", labels.model_name),
@@ -178,6 +183,16 @@ impl Metrics {
             u64::from(labels.block_size) * u64::from(labels.num_blocks),
         );
         page.gauge("cache_config_info", &[(&info, 1.0)]);
+        if labels.max_adapters > 0 {
+            // Without the labels that all others have, as vLLM writes it.
+            let [running, waiting] = &self.adapters;
+            page.family("lora_requests_info", "gauge");
+            let _ = writeln!(
+                page.out,
+                "vllm:lora_requests_info{{max_lora=\"{}\",running_lora_adapters=\"{running}\",waiting_lora_adapters=\"{waiting}\"}} {unix_s:?}",
+                labels.max_adapters
+            );
+        }
         page.out
     }
 }
@@ -264,16 +279,19 @@ mod tests {
         let mut metrics = Metrics::default();
         metrics.scheduler.capacity_blocks = 4;
         metrics.scheduler.used_blocks = 1;
+        metrics.adapters = ["a,b".to_owned(), String::new()];
         metrics.first_token(Duration::from_millis(3), Duration::from_millis(2));
         metrics.first_token(Duration::from_secs(10_000), Duration::ZERO);
         let labels = Labels {
             model_name: "m".to_owned(),
             block_size: 16,
             num_blocks: 5,
+            max_adapters: 2,
         };
-        let page = metrics.render(&labels);
+        let page = metrics.render(&labels, 7.5);
         for line in [
             "vllm:kv_cache_usage_perc{engine=\"0\",model_name=\"m\"} 0.25",
+            "vllm:lora_requests_info{max_lora=\"2\",running_lora_adapters=\"a,b\",waiting_lora_adapters=\"\"} 7.5",
             "vllm:generation_tokens_total{engine=\"0\",model_name=\"m\"} 2.0",
             "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"m\",le=\"0.001\"} 0.0",
             "vllm:time_to_first_token_seconds_bucket{engine=\"0\",model_name=\"m\",le=\"0.005\"} 1.0",

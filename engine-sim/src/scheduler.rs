@@ -8,7 +8,7 @@
 //! A step is [`Scheduler::schedule`], then the time it takes, then [`Scheduler::finish_step`]. Blocks are cached when they are scheduled, so
 //! equal prompts scheduled in the same step share them; they are *announced* with `finish_step`. No clock and no IO in here.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use crate::events::KvEvent;
 use crate::kv_cache::KvCache;
@@ -141,6 +141,14 @@ impl Scheduler {
         }
     }
 
+    /// Gives the adapters of running requests, and those that only waiting ones have.
+    pub fn adapters(&self) -> (BTreeSet<&str>, BTreeSet<&str>) {
+        let running: BTreeSet<&str> = self.running.iter().filter_map(adapter).collect();
+        let mut waiting: BTreeSet<&str> = self.waiting.iter().filter_map(adapter).collect();
+        waiting.retain(|name| !running.contains(name));
+        (running, waiting)
+    }
+
     /// Chooses the work of the next step and reserves its blocks; `None` when there is nothing to do.
     pub fn schedule(&mut self) -> Option<Step> {
         let mut step = Step::default();
@@ -224,6 +232,11 @@ impl Scheduler {
             self.running.push(sequence);
         }
     }
+}
+
+fn adapter(sequence: &Sequence) -> Option<&str> {
+    let lora = sequence.request.scope.lora.as_ref()?;
+    Some(lora.name.as_str())
 }
 
 impl Step {

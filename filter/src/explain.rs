@@ -18,7 +18,7 @@ pub(crate) fn explain(chosen: &Chosen) -> String {
     if let Some(age_ms) = decision.age_ms {
         let _ = write!(text, "; age_ms={age_ms}");
     }
-    let _ = write!(text, "; candidates={}", decision.ranking.len());
+    let _ = write!(text, "; candidates={}", decision.eligible);
     for candidate in decision.ranking.iter().take(CANDIDATES) {
         let _ = write!(text, "; {}", candidate.address);
         if let Some(rank) = candidate.rank {

@@ -190,7 +190,7 @@ impl HttpFilter {
             (None, _) => None,
         };
         match judged {
-            Some(Judged::Go(choice)) => self.steer(Rc::new(choice), now_ns),
+            Some(Judged::Go(choice)) => self.steer(Rc::from(choice), now_ns),
             Some(Judged::Reply(reply, reason)) => {
                 self.tell(|| fields::reason(reason.as_str()));
                 self.lifecycle.step(Input::Unrouted);

@@ -18,7 +18,6 @@ use prefixway_core::admission::{FailureMode, Held, Refusal, Reply};
 use prefixway_core::load::orca;
 use prefixway_core::mode::Mode;
 use prefixway_core::proto::Policy;
-use prefixway_core::schedule::Registry;
 use prefixway_core::shared::{SharedData, SharedError};
 use prefixway_core::snapshot::EndpointKey;
 use prefixway_core::view::{NoText, Said, ViewConfig};
@@ -37,7 +36,7 @@ const GATEWAY_KEY: &str = "pw/1/gateway";
 #[derive(Debug)]
 pub(crate) enum Judged {
     /// Name the choice and let it go on.
-    Go(Choice),
+    Go(Box<Choice>),
     /// Let it go on as it is.
     Pass(Reason),
     /// Answer it.
@@ -202,7 +201,7 @@ impl Plugin {
         match fate {
             Fate::Go(choice) => {
                 self.count(&choice);
-                Judged::Go(*choice)
+                Judged::Go(choice)
             }
             Fate::Pass(reason) => {
                 // Without a policy nothing is known that could be amiss with a model.
@@ -358,7 +357,7 @@ impl Plugin {
                         gateway: String::from_utf8_lossy(&name).into_owned(),
                         nonce: *nonce,
                         max_bytes: self.config.max_vm_bytes,
-                        registry: Registry::default(),
+                        registry: crate::registry(),
                     };
                     let running = Running::new(&view, self.data.clone(), self.config.audit);
                     self.state = State::Running(Box::new(running));

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! Every rule that spans more than one key lives in that one conversion, and every broken rule is reported, not only the first.
-//! `docs/configuration.md` documents each key; a test parses its examples and compares its list of keys with these structs.
+//! `docs/configuration.md` documents each key; a test parses its examples and compares its list of keys with these structs. Another makes
+//! `docs/configuration.schema.json` of both: for tests, the raw structs derive a schema.
 
 mod check;
 mod describe;
@@ -165,6 +166,7 @@ pub struct Server {
 
 /// Something that can be switched off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Switch {
     /// It is done.
@@ -201,6 +203,7 @@ pub struct Endpoint {
 
 /// Phases that an endpoint serves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
     /// Prefill and decode.
@@ -292,6 +295,8 @@ pub struct Policy {
     pub learn_rates: Switch,
     /// How endpoints are chosen.
     pub scheduling: proto::Scheduling,
+    /// Plugins that the gateways' filter has besides those that are built in, by the name of their type.
+    pub own_plugins: Vec<String>,
 }
 
 /// Mode of one route.
@@ -322,6 +327,7 @@ pub struct Admission {
 
 /// Whether the filter steers.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(rename_all = "lowercase")]
 pub enum Mode {
     /// Decides and steers.

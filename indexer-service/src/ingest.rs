@@ -380,7 +380,7 @@ impl Ingest {
 
     /// Sends gateways what is new: endpoints, policy, deltas.
     fn publish(&mut self) {
-        if self.endpoints.take_changed() {
+        if self.endpoints.take_changed(Instant::now()) {
             let Self {
                 gateways,
                 endpoints,

@@ -19,7 +19,7 @@ use crate::config;
 use crate::ingest::{self, Command};
 use crate::metrics::{EndpointResult, Metrics, Outcome};
 use crate::shutdown::Shutdown;
-use parse::Figures;
+use parse::{Adapters, Figures};
 
 /// Failures in a row after which an engine counts as unhealthy; one alone may be a lost packet or a long step.
 const FAILURES_TO_UNHEALTHY: u32 = 2;
@@ -35,6 +35,8 @@ pub struct Sample {
     pub health: Health,
     /// Figures per rank; `None` when the page was not read.
     pub figures: Option<BTreeMap<u32, Figures>>,
+    /// Adapters per rank, of those that tell.
+    pub adapters: BTreeMap<u32, Adapters>,
 }
 
 /// A scrape that brought nothing.
@@ -124,14 +126,14 @@ impl Scraper {
     }
 
     async fn sample(&self, failures: &mut u32) -> Sample {
-        let (health, figures) = tokio::join!(self.health(), self.figures());
+        let (health, page) = tokio::join!(self.health(), self.page());
         let is_healthy = health == Health::Well;
         *failures = if is_healthy {
             0
         } else {
             failures.saturating_add(1)
         };
-        let result = if is_healthy && figures.is_ok() {
+        let result = if is_healthy && page.is_ok() {
             Outcome::Ok
         } else {
             Outcome::Failed
@@ -143,7 +145,7 @@ impl Scraper {
                 result,
             })
             .inc();
-        if let Err(error) = &figures {
+        if let Err(error) = &page {
             tracing::debug!(%error, endpoint = %self.address, "scrape failed");
         }
         Sample {
@@ -153,7 +155,8 @@ impl Scraper {
             } else {
                 health
             },
-            figures: figures.ok(),
+            figures: page.as_deref().ok().map(parse::figures),
+            adapters: page.as_deref().map(parse::adapters).unwrap_or_default(),
         }
     }
 
@@ -170,7 +173,7 @@ impl Scraper {
         }
     }
 
-    async fn figures(&self) -> Result<BTreeMap<u32, Figures>, ScrapeError> {
+    async fn page(&self) -> Result<String, ScrapeError> {
         let request = self.client.get(format!("http://{}/metrics", self.address));
         let mut answer = request.send().await?.error_for_status()?;
         let mut page = Vec::new();
@@ -180,7 +183,7 @@ impl Scraper {
             }
             page.extend_from_slice(&part);
         }
-        Ok(parse::figures(&String::from_utf8_lossy(&page)))
+        Ok(String::from_utf8_lossy(&page).into_owned())
     }
 }
 
@@ -219,6 +222,7 @@ mod tests {
                     ..Figures::default()
                 },
             )])),
+            adapters: BTreeMap::new(),
         };
         let pauses: Vec<u128> = [0, 0, 0, 2, 0]
             .iter()

@@ -16,6 +16,7 @@
 //!
 //! [`Limits`]: crate::admission::Limits
 
+mod adapter;
 mod attribute;
 mod cost;
 pub mod expression;
@@ -26,10 +27,12 @@ mod labels;
 mod need;
 mod picker;
 mod profile;
+mod ranking;
 pub mod rates;
 pub mod registry;
 pub mod scorer;
 
+pub use adapter::DEFAULT_ADAPTER_LOAD_MS;
 pub use attribute::Attribute;
 pub use cost::{
     BETA_PER_WAIT_S, Cost, DEFAULT_BETA, DEFAULT_DECODE_MS_PER_TOKEN, DEFAULT_OUTPUT_TOKENS,
@@ -41,9 +44,8 @@ pub use filter::Filter;
 pub use labels::{LabelSelector, SelectorError};
 pub use need::{Candidate, Need, Phase};
 pub use picker::Picker;
-pub use profile::{
-    DEFAULT_MAX_IMBALANCE, Explanation, Judge, OnNone, Profile, Selecting, Weighted, choices,
-};
+pub use profile::{DEFAULT_MAX_IMBALANCE, Judge, OnNone, Profile, Selecting, Weighted};
+pub use ranking::{Explanation, Holding, Ranking, choices};
 pub use registry::{Profiles, Registry, ScheduleError};
 pub use scorer::Scorer;
 
@@ -69,16 +71,20 @@ fn whole(value: f64) -> u64 {
 /// The mean of values that are not negative, to 2^-40. Summed in whole steps, so that their order is of no matter.
 fn mean(values: impl Iterator<Item = f64>) -> Option<f64> {
     const STEP: f64 = 1.0 / (1u64 << 40) as f64;
-    let (sum, count) = values.fold((0u128, 0u32), |(sum, count), value| {
-        #[expect(
-            clippy::cast_possible_truncation,
-            clippy::cast_sign_loss,
-            reason = "a float cast saturates, NaN is 0"
-        )]
-        let steps = (value / STEP).round() as u128;
-        (sum.saturating_add(steps), count + 1)
-    });
-    (count > 0).then(|| sum as f64 * STEP / f64::from(count))
+    // Whole numbers and what is beyond them apart: 128 bits take long where there is no instruction for them.
+    let (wholes, steps, count) = values.fold(
+        (0u64, 0u64, 0u32),
+        |(wholes, steps, count): (u64, u64, u32), value| {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a float cast saturates, NaN is 0"
+            )]
+            let (whole, step) = (value as u64, (value.fract() / STEP) as u64);
+            (wholes.saturating_add(whole), steps + step, count + 1)
+        },
+    );
+    (count > 0).then(|| (wholes as f64 + steps as f64 * STEP) / f64::from(count))
 }
 
 /// A random number for an endpoint that differs from seed to seed (splitmix64).

@@ -362,9 +362,7 @@ impl RoutingView {
         prompts: &[PromptHashes],
         now_ms: u64,
     ) {
-        let mut ranking = decision.ranking.iter();
-        let known = ranking.find(|candidate| candidate.key == endpoint);
-        let predicted = known.map_or(0, |candidate| candidate.credit.tokens());
+        let predicted = decision.cached_tokens_of(endpoint);
         let uncached = decision.prompt_tokens.saturating_sub(predicted);
         self.tell();
         self.ledger.served_by(request, endpoint, uncached);

@@ -35,7 +35,9 @@ pub use grpc::{GrpcStream, StreamToken};
 pub use headers::Headers;
 pub use host::{Host, HostBuilder};
 pub use indexer::Indexer;
-pub use module::{MODULE_VARIABLE, built_module, module_from_bytes, module_from_wat, module_path};
+pub use module::{
+    MODULE_VARIABLE, built_module, example_module, module_from_bytes, module_from_wat, module_path,
+};
 pub use process::{LogLine, Metric, MetricKind, Process};
 pub use request::{Outcome, RequestBuilder, ResponseBuilder};
 pub use rig::Rig;

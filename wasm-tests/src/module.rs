@@ -20,6 +20,23 @@ pub fn module_path() -> Result<PathBuf> {
     if let Some(path) = env::var_os(MODULE_VARIABLE) {
         return Ok(PathBuf::from(path));
     }
+    newest(
+        "prefixway-filter",
+        "run `make wasm`, or name it in PREFIXWAY_WASM",
+    )
+}
+
+/// The module of an example, by the name of its package.
+///
+/// # Errors
+/// When it is missing or no valid module.
+pub fn example_module(package: &str) -> Result<Module> {
+    Module::from_file(engine()?, newest(package, "run `make examples`")?)
+}
+
+/// The newest build of a package's module.
+fn newest(package: &str, hint: &str) -> Result<PathBuf> {
+    let file = format!("{}.wasm", package.replace('-', "_"));
     let target = env::var_os("CARGO_TARGET_DIR").map_or_else(
         || Path::new(env!("CARGO_MANIFEST_DIR")).join("../target"),
         PathBuf::from,
@@ -30,14 +47,14 @@ pub fn module_path() -> Result<PathBuf> {
             target
                 .join("wasm32-unknown-unknown")
                 .join(profile)
-                .join("prefixway_filter.wasm")
+                .join(&file)
         })
         .filter_map(|path| Some((path.metadata().ok()?.modified().ok()?, path)))
         .max()
         .map(|(_, path)| path)
         .ok_or_else(|| {
             format_err!(
-                "the built wasm filter was not found under {}\nhint: run `make wasm`, or name it in {MODULE_VARIABLE}",
+                "{file} was not found under {}\nhint: {hint}",
                 target.display()
             )
         })

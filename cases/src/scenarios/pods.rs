@@ -121,6 +121,16 @@ impl Arrivals {
         }
     }
 
+    /// So many, with the same time between two.
+    pub(super) fn as_fast(&self, count: u32) -> Self {
+        let within_ms = u64::from(count) * self.gap_us() / 1_000;
+        Self {
+            count,
+            within_ms: Some(within_ms),
+            ..self.clone()
+        }
+    }
+
     /// Checks that they say nothing that is not done.
     ///
     /// # Errors

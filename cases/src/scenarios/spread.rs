@@ -1,4 +1,4 @@
-//! Where requests go when many come: bursts, pods of unknown load, hot prefixes.
+//! Where requests go when many come: bursts, and pods of unknown load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,9 +7,11 @@ use serde::Deserialize;
 #[cfg(feature = "envoy")]
 use serde_json::json;
 
-use super::pods::{Arrivals, Pod, number};
+use super::pods::{Arrivals, Pod};
+use super::profile::Profile;
 #[cfg(feature = "envoy")]
 use super::real::{Parts, Plan, Planned, Stand, block_on, words};
+use super::simulated::{Play, SEEDS};
 use super::world::{Setup, World, prompt};
 use super::{Notes, Scenario};
 use crate::error::CaseError;
@@ -19,9 +21,6 @@ use crate::error::CaseError;
 const STALE: &str = "1s";
 #[cfg(feature = "envoy")]
 const STALE_TIME: Duration = Duration::from_secs(1);
-/// Longest time that arrivals are spread over; sooner is within what a case says.
-#[cfg(feature = "envoy")]
-const REAL_ARRIVALS: Duration = Duration::from_secs(2);
 /// Prompt of cases that name none.
 const USUAL_PROMPT_TOKENS: u32 = 512;
 
@@ -29,6 +28,8 @@ const USUAL_PROMPT_TOKENS: u32 = 512;
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Burst {
+    #[serde(skip)]
+    profile: Profile,
     pods: Vec<Pod>,
     prefix_tokens_matched: BTreeMap<String, u32>,
     arrivals: Arrivals,
@@ -50,6 +51,18 @@ struct BurstExpect {
 }
 
 impl Scenario for Burst {
+    fn profiles(&self) -> &'static [Profile] {
+        &Profile::ALL
+    }
+
+    fn set_profile(&mut self, profile: Profile) {
+        self.profile = profile;
+    }
+
+    fn simulated(&self) -> Option<Result<Notes, CaseError>> {
+        Some(self.simulate())
+    }
+
     fn wasm(&self) -> Result<Notes, CaseError> {
         self.arrivals.check()?;
         let pods = matched(&self.pods, &self.prefix_tokens_matched);
@@ -59,6 +72,7 @@ impl Scenario for Burst {
             let workers = variant.worker_threads;
             let setup = Setup {
                 workers,
+                profile: self.profile,
                 ..Setup::default()
             };
             let mut world = World::start(&pods, &setup)?;
@@ -74,7 +88,8 @@ impl Scenario for Burst {
         let pods = matched(&self.pods, &self.prefix_tokens_matched);
         for variant in &self.variants {
             let workers = u32::try_from(variant.worker_threads).unwrap_or(u32::MAX);
-            let plan = Plan::new(planned(&pods)?, workers);
+            let mut plan = Plan::new(planned(&pods)?, workers);
+            plan.policy = self.profile.policy();
             let picks = block_on(async {
                 let mut stand = Stand::start(parts, &plan).await?;
                 let prompts = vec![stand.prompt.clone(); self.arrivals.count as usize];
@@ -85,6 +100,32 @@ impl Scenario for Burst {
             variant
                 .expect
                 .check(variant.worker_threads, &pods, &picks)?;
+        }
+        Ok(Notes::new())
+    }
+}
+
+impl Burst {
+    fn simulate(&self) -> Result<Notes, CaseError> {
+        self.arrivals.check()?;
+        let pods = matched(&self.pods, &self.prefix_tokens_matched);
+        let longest = self.prefix_tokens_matched.values().copied().max();
+        for variant in &self.variants {
+            let play = Play {
+                pods: &pods,
+                newcomer: None,
+                arrivals: self.arrivals.clone(),
+                prompt_tokens: longest.unwrap_or(USUAL_PROMPT_TOKENS),
+                is_distinct: false,
+                routers: variant.worker_threads,
+                profile: self.profile,
+            };
+            for seed in 1..=SEEDS {
+                let picks = play.picks(seed)?;
+                variant
+                    .expect
+                    .check(variant.worker_threads, &pods, &picks)?;
+            }
         }
         Ok(Notes::new())
     }
@@ -107,6 +148,8 @@ impl BurstExpect {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Unknown {
+    #[serde(skip)]
+    profile: Profile,
     variants: Vec<UnknownVariant>,
 }
 
@@ -128,6 +171,18 @@ struct UnknownExpect {
 }
 
 impl Scenario for Unknown {
+    fn profiles(&self) -> &'static [Profile] {
+        &Profile::ALL
+    }
+
+    fn set_profile(&mut self, profile: Profile) {
+        self.profile = profile;
+    }
+
+    fn simulated(&self) -> Option<Result<Notes, CaseError>> {
+        Some(self.simulate())
+    }
+
     fn wasm(&self) -> Result<Notes, CaseError> {
         let mut notes = Notes::new();
         for variant in &self.variants {
@@ -141,6 +196,7 @@ impl Scenario for Unknown {
             for workers in [1, 2, 4] {
                 let setup = Setup {
                     workers,
+                    profile: self.profile,
                     ..Setup::default()
                 };
                 let mut world = World::start(&variant.pods, &setup)?;
@@ -159,6 +215,7 @@ impl Scenario for Unknown {
         for (number, variant) in self.variants.iter().enumerate() {
             let workers = if number % 2 == 0 { 2 } else { 4 };
             let mut plan = Plan::new(planned(&variant.pods)?, workers);
+            plan.policy = self.profile.policy();
             let stale: Vec<&Pod> = variant.pods.iter().filter(|pod| pod.is_stale()).collect();
             if !stale.is_empty() {
                 // Nobody waits a minute: figures are stale sooner, and by as much more.
@@ -169,6 +226,34 @@ impl Scenario for Unknown {
                 ));
             }
             block_on(variant.real(parts, &plan, &stale))??;
+        }
+        Ok(notes)
+    }
+}
+
+impl Unknown {
+    fn simulate(&self) -> Result<Notes, CaseError> {
+        let mut notes = Notes::new();
+        for variant in &self.variants {
+            if variant.expect.scrape_errors.is_some() {
+                notes.push("scrape_errors: nothing is read".to_owned());
+            }
+            let Some(arrivals) = &variant.arrivals else {
+                continue;
+            };
+            arrivals.check()?;
+            let play = Play {
+                pods: &variant.pods,
+                newcomer: None,
+                arrivals: arrivals.clone(),
+                prompt_tokens: USUAL_PROMPT_TOKENS,
+                is_distinct: true,
+                routers: 1,
+                profile: self.profile,
+            };
+            for seed in 1..=SEEDS {
+                variant.expect.check(&variant.pods, &play.picks(seed)?)?;
+            }
         }
         Ok(notes)
     }
@@ -228,151 +313,6 @@ impl UnknownExpect {
     }
 }
 
-/// One pod holds what everybody asks for.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct HotPrefix {
-    pods: Vec<Pod>,
-    prefix_tokens_matched: BTreeMap<String, u32>,
-    prompt_tokens: u32,
-    arrivals: Arrivals,
-    then: Then,
-    expect: HotExpect,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Then {
-    scale_up: String,
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-struct HotExpect {
-    first_pick: String,
-    some_other_pod_used_before: usize,
-    max_share: f64,
-    #[serde(rename = "p4_share_of_last_100")]
-    newcomer_share_of_last_100: f64,
-}
-
-impl Then {
-    /// The pod that joins, and how many requests come then: `p4 added (empty, idle) and 200 more arrive`.
-    fn read(&self) -> Result<(Pod, u32), CaseError> {
-        let words: Vec<&str> = self.scale_up.split_whitespace().collect();
-        let more = words.iter().position(|word| *word == "more");
-        let count = more
-            .and_then(|at| words.get(at.checked_sub(1)?))
-            .and_then(|word| u32::try_from(number(word)?).ok());
-        match (words.first(), words.get(1), count) {
-            (Some(name), Some(&"added"), Some(count)) => Ok((Pod::idle(name), count)),
-            _ => Err(CaseError::not_understood(format!(
-                "scale_up {:?}",
-                self.scale_up
-            ))),
-        }
-    }
-}
-
-impl Scenario for HotPrefix {
-    fn wasm(&self) -> Result<Notes, CaseError> {
-        self.arrivals.check()?;
-        let (newcomer, more) = self.then.read()?;
-        for workers in [1, 2, 4] {
-            let setup = Setup {
-                workers,
-                ..Setup::default()
-            };
-            let pods = matched(&self.pods, &self.prefix_tokens_matched);
-            let mut world = World::start(&pods, &setup)?;
-            let prompt = prompt(self.prompt_tokens);
-            let first = burst(&mut world, &self.arrivals, &prompt, false)?;
-            world.join(&newcomer)?;
-            let again = self.arrivals.again(more);
-            let then = burst(&mut world, &again, &prompt, false)?;
-            self.expect.check(&first, &then, &newcomer.name)?;
-            world.check()?;
-        }
-        Ok(Notes::new())
-    }
-
-    #[cfg(feature = "envoy")]
-    fn envoy(&self, parts: &Parts) -> Result<Notes, CaseError> {
-        let (newcomer, more) = self.then.read()?;
-        let mut pods = planned(&matched(&self.pods, &self.prefix_tokens_matched))?;
-        let held = pods.iter().map(|pod| pod.tokens).max().unwrap_or(0);
-        pods.push(Planned {
-            is_healthy: false,
-            ..Planned::idle(&newcomer.name)
-        });
-        let within = self.arrivals.within().min(REAL_ARRIVALS);
-        for workers in [2, 4] {
-            let plan = Plan::new(pods.clone(), workers);
-            let (first, then) = block_on(async {
-                let mut stand = Stand::start(parts, &plan).await?;
-                stand.until_healthy(&newcomer.name, false).await?;
-                // What is held, and then as many tokens more as the case has.
-                let whole = stand.prompt.split(' ').count();
-                let words_more = whole * (self.prompt_tokens.saturating_sub(held)) as usize
-                    / held.max(1) as usize;
-                let prompt = format!("{} {}", stand.prompt, words(whole, words_more));
-                let prompts = |count: u32| vec![prompt.clone(); count as usize];
-                let (first, _open) = stand.burst(prompts(self.arrivals.count), within).await?;
-                stand.pod(&newcomer.name)?.set_healthy(true);
-                stand.until_healthy(&newcomer.name, true).await?;
-                let (then, _more) = stand.burst(prompts(more), within).await?;
-                stand.check()?;
-                Ok((first, then))
-            })?;
-            self.expect.check(&first, &then, &newcomer.name)?;
-        }
-        Ok(vec![format!("{} joins by getting ready", newcomer.name)])
-    }
-}
-
-impl HotExpect {
-    fn check(&self, first: &[String], then: &[String], newcomer: &str) -> Result<(), CaseError> {
-        let hot = &self.first_pick;
-        let at = first.iter().position(|pod| pod != hot);
-        if first.first() != Some(hot) {
-            let got = format!("{:?}", first.first());
-            return Err(CaseError::mismatch("first pick", hot, &got));
-        }
-        // Counted from 1, as the file does.
-        if at.is_none_or(|at| at + 1 >= self.some_other_pod_used_before) {
-            let wanted = format!("before request {}", self.some_other_pod_used_before);
-            let got = format!("{:?}", at.map(|at| at + 1));
-            return Err(CaseError::mismatch(
-                "first request elsewhere",
-                &wanted,
-                &got,
-            ));
-        }
-        let share = |picks: &[String], pod: &str| {
-            let count = picks.iter().filter(|picked| *picked == pod).count();
-            count as f64 / picks.len().max(1) as f64
-        };
-        let hottest = first
-            .iter()
-            .map(|pod| share(first, pod))
-            .fold(0.0, f64::max);
-        if hottest > self.max_share {
-            let wanted = format!("at most {}", self.max_share);
-            return Err(CaseError::mismatch("share of one pod", &wanted, &hottest));
-        }
-        let last = then
-            .get(then.len().saturating_sub(100)..)
-            .unwrap_or_default();
-        let newcomers = share(last, newcomer);
-        if newcomers < self.newcomer_share_of_last_100 {
-            let wanted = format!("at least {}", self.newcomer_share_of_last_100);
-            let what = format!("share of {newcomer}");
-            return Err(CaseError::mismatch(what, &wanted, &newcomers));
-        }
-        Ok(())
-    }
-}
-
 /// Pods as they are to be started.
 #[cfg(feature = "envoy")]
 pub(super) fn planned(pods: &[Pod]) -> Result<Vec<Planned>, CaseError> {
@@ -391,13 +331,13 @@ pub(super) fn planned(pods: &[Pod]) -> Result<Vec<Planned>, CaseError> {
 }
 
 /// Pods with what they hold.
-fn matched(pods: &[Pod], tokens: &BTreeMap<String, u32>) -> Vec<Pod> {
+pub(super) fn matched(pods: &[Pod], tokens: &BTreeMap<String, u32>) -> Vec<Pod> {
     let with = |pod: &Pod| pod.holding(tokens.get(&pod.name).copied());
     pods.iter().map(with).collect()
 }
 
 /// Sends requests that don't finish, and gives where they went. Prompts differ from their first word on where they are `distinct`.
-fn burst(
+pub(super) fn burst(
     world: &mut World,
     arrivals: &Arrivals,
     prompt: &str,

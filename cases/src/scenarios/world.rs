@@ -14,6 +14,7 @@ use prefixway_wasm_tests::{Host, Outcome};
 use serde_json::json;
 
 use super::pods::Pod;
+use super::profile::Profile;
 use crate::error::CaseError;
 
 /// Path of requests whose prompt is text as it is: then a prefix in tokens is one in bytes.
@@ -34,6 +35,8 @@ pub(super) struct Setup {
     pub(super) workers: usize,
     /// Whether pods can be full.
     pub(super) has_limit: bool,
+    /// How the filter chooses.
+    pub(super) profile: Profile,
     /// Keys of the plugin's configuration besides the indexer.
     pub(super) plugin: serde_json::Value,
 }
@@ -43,6 +46,7 @@ impl Default for Setup {
         Self {
             workers: 2,
             has_limit: false,
+            profile: Profile::Default,
             plugin: json!({}),
         }
     }
@@ -82,6 +86,7 @@ impl World {
         let addresses: Vec<String> = (0..pods.len()).map(address).collect();
         let addresses: Vec<&str> = addresses.iter().map(String::as_str).collect();
         let mut indexer = Indexer::new(&addresses);
+        indexer.policy.scheduling = setup.profile.scheduling();
         if setup.has_limit {
             indexer.policy.admission = Some(Admission {
                 max_waiting: Some(MAX_WAITING),

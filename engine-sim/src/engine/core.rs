@@ -1,6 +1,6 @@
 //! The scheduler loop: schedules a step, waits as long as the step takes, hands out tokens and events.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -172,7 +172,13 @@ impl Core {
     }
 
     fn report(&self) {
-        self.shared.metrics().scheduler = self.scheduler.stats();
+        let mut metrics = self.shared.metrics();
+        metrics.scheduler = self.scheduler.stats();
+        if self.shared.labels.max_adapters > 0 {
+            let (running, waiting) = self.scheduler.adapters();
+            let joined = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join(",");
+            metrics.adapters = [joined(running), joined(waiting)];
+        }
     }
 
     fn publish(&self, events: Vec<KvEvent>) {

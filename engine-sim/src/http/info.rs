@@ -1,6 +1,7 @@
 //! Endpoints that complete nothing.
 
 use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use axum::Json;
 use axum::body::Bytes;
@@ -56,7 +57,9 @@ pub(super) async fn models(State(shared): State<Arc<Shared>>) -> Json<Value> {
 
 /// `/metrics`.
 pub(super) async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let page = shared.metrics().render(&shared.labels);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let now_s = now.unwrap_or_default().as_secs_f64();
+    let page = shared.metrics().render(&shared.labels, now_s);
     let headers = [(
         header::CONTENT_TYPE,
         "text/plain; version=0.0.4; charset=utf-8",

@@ -299,16 +299,21 @@ impl Checker {
             failure_mode: raw.failure_mode,
             learn_rates: raw.learn_rates,
             scheduling: self.scheduling(raw, models),
+            own_plugins: raw.own_plugins.clone(),
         }
     }
 
     fn scheduling(&mut self, raw: &RawPolicy, models: &[RawModel]) -> proto::Scheduling {
         let pools = models.iter().map(|model| model.pool.as_deref());
         let pools: Vec<&str> = pools.map(|pool| pool.unwrap_or(DEFAULT_POOL)).collect();
+        for (at, name) in raw.own_plugins.iter().enumerate() {
+            self.name(&format!("policy.own_plugins[{at}]"), name);
+        }
         let mut wrong = Vec::new();
-        let scheduling = profiles::check(&raw.profiles, &raw.pools, &pools, &mut wrong);
+        let own = &raw.own_plugins;
+        let scheduling = profiles::check(&raw.profiles, &raw.pools, own, &pools, &mut wrong);
         for of in wrong {
-            self.problem(&of.key, &of.value, of.reason);
+            self.push(&of.key, &of.value, of.reason, of.hint.map(str::to_owned));
         }
         scheduling
     }

@@ -153,6 +153,7 @@ fn write_limits(out: &mut String, config: &Config) -> std::fmt::Result {
         )?;
     }
     write_profiles(out, policy)?;
+    write_own_plugins(out, policy)?;
     match &policy.admission {
         Some(admission) => writeln!(
             out,
@@ -237,6 +238,28 @@ fn write_profiles(out: &mut String, policy: &Policy) -> std::fmt::Result {
             "" => writeln!(out, "; the best is taken.")?,
             picker => writeln!(out, "; picker {picker}.")?,
         }
+    }
+    Ok(())
+}
+
+/// Plugins of which only gateways know what they do.
+fn write_own_plugins(out: &mut String, policy: &Policy) -> std::fmt::Result {
+    if policy.own_plugins.is_empty() {
+        return Ok(());
+    }
+    let is_used = |name: &String| {
+        let profiles = policy.scheduling.profiles.iter();
+        let mut plugins = profiles.flat_map(|of| of.filters.iter().chain(&of.scorers));
+        plugins.any(|plugin| plugin.r#type == *name)
+    };
+    writeln!(
+        out,
+        "Plugins of your own: {}. Their parameters can't be checked here; a gateway whose filter lacks one says so in its log and goes on with the \
+         last profiles that it could use.",
+        policy.own_plugins.join(", ")
+    )?;
+    for name in policy.own_plugins.iter().filter(|name| !is_used(name)) {
+        writeln!(out, "No profile uses {name}.")?;
     }
     Ok(())
 }

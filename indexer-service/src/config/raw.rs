@@ -10,10 +10,13 @@ use super::duration::RawDuration;
 use super::error::ConfigError;
 use super::profiles::{RawPool, RawProfile};
 use super::seed::RawSeed;
+#[cfg(test)]
+use super::tests::schema;
 use super::{FailureMode, Mode, Overrides, Role, Switch};
 
 /// A whole file.
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub struct Raw {
     pub(super) listen: RawListen,
@@ -40,6 +43,7 @@ pub(super) struct PathsFromFlags {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawListen {
     pub(super) http: Option<String>,
@@ -47,6 +51,7 @@ pub(super) struct RawListen {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawModel {
     pub(super) id: String,
@@ -58,6 +63,7 @@ pub(super) struct RawModel {
     pub(super) chat_template: Option<PathBuf>,
     pub(super) pool: Option<String>,
     pub(super) tokenizer_mode: Option<String>,
+    #[cfg_attr(test, schemars(default, schema_with = "schema::content_format"))]
     pub(super) content_format: Option<ContentFormat>,
     pub(super) default_chat_template_kwargs: Option<serde_json::Map<String, serde_json::Value>>,
     #[serde(default)]
@@ -69,6 +75,7 @@ pub(super) struct RawModel {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawEndpoint {
     pub(super) address: String,
@@ -88,6 +95,7 @@ pub(super) struct RawEndpoint {
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawEvents {
     pub(super) connect: Option<String>,
@@ -98,7 +106,9 @@ pub(super) struct RawEvents {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
+#[cfg_attr(test, schemars(transform = schema::known_plugins))]
 pub(super) struct RawPolicy {
     pub(super) beta: Option<f64>,
     pub(super) max_age: Option<RawDuration>,
@@ -119,13 +129,16 @@ pub(super) struct RawPolicy {
     pub(super) sampled_decisions_per_s: Option<u32>,
     pub(super) max_imbalance: Option<u32>,
     pub(super) admission: Option<RawAdmission>,
+    #[cfg_attr(test, schemars(default, schema_with = "schema::failure_mode"))]
     pub(super) failure_mode: Option<FailureMode>,
     pub(super) learn_rates: Switch,
     pub(super) profiles: Vec<RawProfile>,
     pub(super) pools: BTreeMap<String, RawPool>,
+    pub(super) own_plugins: Vec<String>,
 }
 
 #[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawRoute {
     pub(super) route: String,
@@ -134,6 +147,7 @@ pub(super) struct RawRoute {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawAdmission {
     pub(super) max_in_flight: Option<u32>,
@@ -144,6 +158,7 @@ pub(super) struct RawAdmission {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawTiers {
     pub(super) cpu: RawTier,
@@ -151,12 +166,14 @@ pub(super) struct RawTiers {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawTier {
     pub(super) fetch_us_per_token: Option<f64>,
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawIndex {
     pub(super) max_bytes: Option<u64>,
@@ -166,6 +183,7 @@ pub(super) struct RawIndex {
 }
 
 #[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields, default)]
 pub(super) struct RawScrape {
     pub(super) interval: Option<RawDuration>,

@@ -1,5 +1,7 @@
 use super::*;
 
+mod profiles;
+pub(super) mod schema;
 mod sharing;
 
 const GOOD: &str = "
@@ -409,6 +411,19 @@ fn the_documentation_lists_exactly_the_keys_that_are_read() {
         ("## `endpoints[].events`", "endpoints: [{events: {zzz: 1}}]"),
         ("## `policy`", "policy: {zzz: 1}"),
         ("## `policy.admission`", "policy: {admission: {zzz: 1}}"),
+        ("## `policy.profiles[]`", "policy: {profiles: [{zzz: 1}]}"),
+        (
+            "## `policy.profiles[].filters[]`",
+            "policy: {profiles: [{filters: [{zzz: 1}]}]}",
+        ),
+        (
+            "## `policy.profiles[].scorers[]`",
+            "policy: {profiles: [{scorers: [{zzz: 1}]}]}",
+        ),
+        (
+            "## `policy.profiles[].cost`",
+            "policy: {profiles: [{cost: {zzz: 1}}]}",
+        ),
         ("## `index`", "index: {zzz: 1}"),
         ("## `scrape`", "scrape: {zzz: 1}"),
     ] {

@@ -1,7 +1,7 @@
 //! The endpoints as gateways see them.
 
-use std::collections::HashSet;
-use std::time::Instant;
+use std::collections::{BTreeMap, HashSet};
+use std::time::{Duration, Instant};
 
 use prefixway_core::endpoint::{EndpointId, HolderId, Tier};
 use prefixway_core::index::SourceId;
@@ -16,8 +16,11 @@ use crate::calibration::EngineReport;
 use crate::config::Config;
 use crate::metrics::EndpointLabel;
 use crate::publish::Totals;
-use crate::scrape::parse::Figures;
+use crate::scrape::parse::{Adapters, Figures};
 use crate::scrape::{Health, Sample};
+
+/// Adapters come and go with requests, so what is new of them alone is told this often at most.
+const ADAPTERS_EVERY: Duration = Duration::from_millis(500);
 
 /// One endpoint's state.
 #[derive(Debug)]
@@ -33,6 +36,8 @@ pub(super) struct Endpoint {
     pub(super) figures: Option<(Figures, Instant)>,
     /// Requests in them that no gateway accounted for then: clients that pass by the gateways, or gateways that are silent.
     pub(super) others: u32,
+    /// Adapters in its engine, as it said last.
+    pub(super) adapters: Adapters,
     /// Live incarnation, by tier.
     pub(super) holders: [HolderId; 3],
     /// `None` without an event source.
@@ -61,6 +66,10 @@ pub(super) struct Endpoints {
     pub(super) list: Vec<Endpoint>,
     revision: u64,
     is_changed: bool,
+    /// Whether adapters have changed that were not told yet.
+    has_other_adapters: bool,
+    /// When the last change was told.
+    told_at: Option<Instant>,
 }
 
 impl Endpoints {
@@ -70,6 +79,8 @@ impl Endpoints {
             list: Vec::new(),
             revision: 0,
             is_changed: true,
+            has_other_adapters: false,
+            told_at: None,
         };
         for (settings, number) in config.endpoints.iter().zip(0u32..) {
             let holders = ids.take(Instant::now());
@@ -84,6 +95,7 @@ impl Endpoints {
                 block_size: 0,
                 figures: None,
                 others: 0,
+                adapters: Adapters::default(),
                 holders,
                 feed: settings
                     .events
@@ -124,11 +136,19 @@ impl Endpoints {
         self.is_changed = true;
     }
 
-    /// Whether something changed since the last call; then the revision is a new one.
-    pub(super) fn take_changed(&mut self) -> bool {
-        let is_changed = std::mem::take(&mut self.is_changed);
-        self.revision += u64::from(is_changed);
-        is_changed
+    /// Whether something changed since the last call, of adapters since a while; then the revision is a new one.
+    pub(super) fn take_changed(&mut self, now: Instant) -> bool {
+        let told_at = self.told_at;
+        let is_due = told_at.is_none_or(|at| now.duration_since(at) >= ADAPTERS_EVERY);
+        let is_told = self.is_changed || self.has_other_adapters && is_due;
+        if !is_told {
+            return false;
+        }
+        self.is_changed = false;
+        self.has_other_adapters = false;
+        self.told_at = Some(now);
+        self.revision += 1;
+        true
     }
 
     /// Takes a look at an engine; whether it answers again after it did not, and the sources of ranks that have lost what they held.
@@ -168,6 +188,12 @@ impl Endpoints {
                     is_changed |= endpoint.block_size != size;
                     endpoint.block_size = size;
                 }
+                let adapters = match endpoint.settings.rank {
+                    Some(rank) => sample.adapters.get(&rank).cloned().unwrap_or_default(),
+                    None => all_adapters(&sample.adapters),
+                };
+                self.has_other_adapters |= endpoint.adapters != adapters;
+                endpoint.adapters = adapters;
             }
             self.is_changed |= is_changed;
             if is_lost {
@@ -270,7 +296,9 @@ impl Endpoint {
             prefix_trust: self.proof.share(),
             labels: self.settings.labels.clone(),
             kv_tokens: self.cache.tokens.unwrap_or(0),
-            ..proto::Endpoint::default()
+            running_adapters: self.adapters.running.iter().cloned().collect(),
+            waiting_adapters: self.adapters.waiting.iter().cloned().collect(),
+            max_adapters: self.adapters.max,
         }
     }
 }
@@ -308,6 +336,12 @@ fn total<'a>(ranks: impl Iterator<Item = &'a Figures>) -> Option<Figures> {
         started_s: a.started_s.or(b.started_s),
         is_asleep: a.is_asleep && b.is_asleep,
     })
+}
+
+/// Adapters of the ranks behind one address that is routed to as a whole.
+fn all_adapters(ranks: &BTreeMap<u32, Adapters>) -> Adapters {
+    let none = Adapters::default();
+    ranks.values().fold(none, Adapters::plus)
 }
 
 /// What both say together; what only one says is not known of both.

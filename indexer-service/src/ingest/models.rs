@@ -251,8 +251,6 @@ pub(super) fn policy(
         split_percent: policy.split_percent,
         session_header: policy.session_header.clone().unwrap_or_default(),
         session_cookie: policy.session_cookie.clone().unwrap_or_default(),
-        objectives: Vec::new(),
-        flow_control: None,
         routes: policy.routes.iter().map(route).collect(),
         sampled_decisions_per_s: policy.sampled_decisions_per_s,
         max_imbalance: policy.max_imbalance,

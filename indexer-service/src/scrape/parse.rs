@@ -1,6 +1,10 @@
 //! Reads the few figures that routing needs from a Prometheus text page (vLLM 0.32 names).
 
+mod adapters;
+
 use std::collections::BTreeMap;
+
+pub use adapters::{Adapters, adapters};
 
 /// Most ranks read from one page.
 const MAX_RANKS: u32 = 1024;
@@ -38,10 +42,7 @@ pub fn figures(page: &str) -> BTreeMap<u32, Figures> {
         let Some(series) = Series::parse(line) else {
             continue;
         };
-        let rank = series
-            .label("engine")
-            .and_then(|rank| rank.parse().ok())
-            .unwrap_or(0);
+        let rank = series.rank();
         if rank >= MAX_RANKS {
             continue;
         }
@@ -127,6 +128,12 @@ impl<'a> Series<'a> {
             labels,
             value,
         })
+    }
+
+    /// The rank that it is of.
+    fn rank(&self) -> u32 {
+        let rank = self.label("engine").and_then(|rank| rank.parse().ok());
+        rank.unwrap_or(0)
     }
 
     /// A label's value as written (escapes are kept; the labels read here have none).

@@ -1,7 +1,7 @@
 //! The default: time to the first token, weighted so that hits are worth what they save others too.
 //!
 //! ```text
-//!   ttft(e) = (queued_prefill(e) + uncached(e)) / prefill_rate(e) + fetch(e) + decode_pressure(e)
+//!   ttft(e) = (queued_prefill(e) + uncached(e)) / prefill_rate(e) + fetch(e) + adapter(e) + decode_pressure(e)
 //!   cost(e) = ttft(e) + (beta - 1) * uncached(e) / mean prefill_rate                          lowest wins
 //!
 //!   decode_pressure(e) = output_ms * ( max(0, in_flight(e) + 1 - max_sequences) / max_sequences       waits for a slot
@@ -19,11 +19,13 @@
 //! `fetch` is the time in which the engine brings what it holds in slower tiers to its accelerator. It brings all of it, so it is the
 //! endpoint's cost even where computing would be faster; then another endpoint may win.
 //!
+//! `adapter` is the time until the request's adapter is loaded: see [`super::adapter`].
+//!
 //! The two waits of `decode_pressure` follow from requests that end at an even pace: of `n` running ones that take `output_ms` each, one
 //! ends every `output_ms / n`, and gives back a slot and 1 / n of the memory in use. Each is left out where its figure (`max_sequences`,
 //! the endpoint's KV cache in tokens) is not known.
 
-use super::{Contender, FetchCosts, Field, mean};
+use super::{Contender, DEFAULT_ADAPTER_LOAD_MS, FetchCosts, Field, adapter, mean};
 
 /// `beta` when the policy has none.
 pub const DEFAULT_BETA: f64 = 2.0;
@@ -53,6 +55,8 @@ pub struct Cost {
     pub output_tokens: u32,
     /// Time for each generated token.
     pub decode_ms_per_token: f64,
+    /// Time to load an adapter.
+    pub adapter_load_ms: f64,
 }
 
 impl Default for Cost {
@@ -63,6 +67,7 @@ impl Default for Cost {
             max_sequences: None,
             output_tokens: DEFAULT_OUTPUT_TOKENS,
             decode_ms_per_token: DEFAULT_DECODE_MS_PER_TOKEN,
+            adapter_load_ms: DEFAULT_ADAPTER_LOAD_MS,
         }
     }
 }
@@ -72,6 +77,8 @@ impl Default for Cost {
 pub struct Setting {
     /// Weight of uncached tokens.
     pub beta: f64,
+    /// Whether an adapter is wanted, and some engine tells which ones it has.
+    pub knows_adapters: bool,
 }
 
 /// The terms of one endpoint's cost.
@@ -82,6 +89,8 @@ pub struct Terms {
     pub fetch_ms: f64,
     /// Waits for a slot and for memory.
     pub decode_ms: f64,
+    /// Time until the request's adapter is loaded.
+    pub adapter_ms: f64,
     /// Work until the first token without `beta`.
     pub ttft_ms: f64,
     /// All together.
@@ -96,6 +105,7 @@ impl Cost {
         let wait_s = mean(waits_s).unwrap_or(0.0);
         Setting {
             beta: (self.beta + BETA_PER_WAIT_S * wait_s).min(self.beta.max(MAX_BETA)),
+            knows_adapters: adapter::is_known(field),
         }
     }
 
@@ -103,7 +113,14 @@ impl Cost {
     pub fn terms(&self, field: &Field<'_>, contender: &Contender<'_>, setting: Setting) -> Terms {
         let need = field.need;
         let fetch_ms = self.fetch.ms(contender.credit, need.prompt_tokens);
-        let decode_ms = self.decode_ms(field, contender);
+        let output_ms = self.output_ms(field);
+        let decode_ms = self.decode_ms(output_ms, contender);
+        let adapter_ms = match need.adapter {
+            Some(name) if setting.knows_adapters => {
+                adapter::ms(name, contender, self.adapter_load_ms, output_ms)
+            }
+            _ => 0.0,
+        };
         let uncached = f64::from(contender.uncached_tokens);
         let others_ms =
             |uncached: f64| 1_000.0 * (setting.beta - 1.0) * uncached / field.common_rate;
@@ -111,8 +128,10 @@ impl Cost {
         Terms {
             fetch_ms,
             decode_ms,
-            ttft_ms: contender.work_ms(uncached) + fetch_ms + decode_ms,
+            adapter_ms,
+            ttft_ms: contender.work_ms(uncached) + fetch_ms + decode_ms + adapter_ms,
             cost_ms: decode_ms
+                + adapter_ms
                 + if contender.is_overfull {
                     contender.work_ms(all) + others_ms(all)
                 } else {
@@ -121,10 +140,14 @@ impl Cost {
         }
     }
 
-    fn decode_ms(&self, field: &Field<'_>, contender: &Contender<'_>) -> f64 {
+    /// Time in which an answer is generated.
+    fn output_ms(&self, field: &Field<'_>) -> f64 {
         let output_tokens = field.need.output_tokens.unwrap_or(self.output_tokens);
-        let output_tokens = output_tokens.min(self.output_tokens.max(1) * 4);
-        let output_ms = f64::from(output_tokens) * self.decode_ms_per_token;
+        let output_tokens = output_tokens.min(self.output_tokens.max(1).saturating_mul(4));
+        f64::from(output_tokens) * self.decode_ms_per_token
+    }
+
+    fn decode_ms(&self, output_ms: f64, contender: &Contender<'_>) -> f64 {
         let slots = self.max_sequences.map_or(0.0, |slots| {
             let slots = f64::from(slots.max(1));
             (contender.in_flight + 1.0 - slots).max(0.0) / slots

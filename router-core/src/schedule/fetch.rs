@@ -49,6 +49,10 @@ impl FetchCosts {
     /// Milliseconds until all of `credit` that belongs to a prompt is at the accelerator. Of each tier it is what goes on from faster ones;
     /// what is only expected has just been computed there.
     pub fn ms(&self, credit: Credit, prompt_tokens: u32) -> f64 {
+        let [_, slower @ ..] = credit.by_tier;
+        if slower == [0; 2] {
+            return 0.0;
+        }
         let mut held = credit.speculative.min(prompt_tokens);
         let mut us = 0.0;
         for tier in Tier::ALL {

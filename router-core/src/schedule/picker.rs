@@ -27,8 +27,17 @@ pub(super) struct Judged {
     pub(super) rank: u64,
     /// Requests in flight.
     pub(super) in_flight: u64,
+    /// Decides between equals.
+    pub(super) tie: u64,
     /// Weight of a chance, not negative.
     pub(super) weight: f64,
+}
+
+impl Judged {
+    /// What they are ordered by, least first; no two are equal.
+    pub(super) fn order(&self) -> (u64, u64, u64, EndpointKey) {
+        (self.rank, self.in_flight, self.tie, self.key)
+    }
 }
 
 impl Picker {
@@ -42,25 +51,42 @@ impl Picker {
         }
     }
 
-    /// Orders the judged, first the one that is chosen.
-    pub(super) fn order(self, judged: &mut [Judged], seed: u64) {
-        judged.sort_unstable_by_key(|of| (of.rank, of.in_flight, scatter(of.key, seed), of.key));
+    /// Puts the one that is chosen first, and after it the best of the others in their order, `most` together. The rest is in any order.
+    pub(super) fn order(self, judged: &mut [Judged], seed: u64, most: usize) {
         let chosen = match self {
             Self::MaxScore => None,
             Self::WeightedRandom => first_by(judged, |of| exponential(of.key, seed) / of.weight),
             Self::Random => first_by(judged, |of| exponential(of.key, seed)),
             Self::PowerOfTwo => power_of_two(judged, seed),
         };
-        // The others keep their order.
-        if let Some(first) = chosen.and_then(|chosen| judged.get_mut(..=chosen)) {
-            first.rotate_right(1);
+        let Some(chosen) = chosen else {
+            return best_first(judged, most);
+        };
+        judged.swap(0, chosen);
+        if let Some((_, others)) = judged.split_first_mut() {
+            best_first(others, most.saturating_sub(1));
         }
     }
 }
 
+/// Orders the best `most`, and leaves the rest behind them.
+fn best_first(judged: &mut [Judged], most: usize) {
+    if most == 0 {
+        return;
+    }
+    if most < judged.len() {
+        judged.select_nth_unstable_by_key(most - 1, Judged::order);
+    }
+    let best = most.min(judged.len());
+    if let Some(best) = judged.get_mut(..best) {
+        best.sort_unstable_by_key(Judged::order);
+    }
+}
+
+/// Place of the one with the least key.
 fn first_by(judged: &[Judged], key: impl Fn(&Judged) -> f64) -> Option<usize> {
-    let keys = judged.iter().map(key).enumerate();
-    let least = keys.min_by(|(_, a), (_, b)| a.total_cmp(b));
+    let keys = judged.iter().map(|of| (key(of), of.order())).enumerate();
+    let least = keys.min_by(|(_, (a, one)), (_, (b, other))| a.total_cmp(b).then(one.cmp(other)));
     least.map(|(at, _)| at)
 }
 
@@ -73,7 +99,7 @@ fn exponential(key: EndpointKey, seed: u64) -> f64 {
     -unit.ln()
 }
 
-/// Place of the better of two; they are ordered, so it is the lesser place.
+/// Place of the better of two that are taken at random.
 fn power_of_two(judged: &[Judged], seed: u64) -> Option<usize> {
     let mut draws: Vec<(usize, f64)> = judged
         .iter()
@@ -84,5 +110,6 @@ fn power_of_two(judged: &[Judged], seed: u64) -> Option<usize> {
     if taken == 2 {
         draws.select_nth_unstable_by(1, |(_, a), (_, b)| a.total_cmp(b));
     }
-    draws.iter().take(taken).map(|&(at, _)| at).min()
+    let places = draws.iter().take(taken).map(|&(at, _)| at);
+    places.min_by_key(|&at| judged.get(at).map(Judged::order))
 }

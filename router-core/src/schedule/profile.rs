@@ -4,10 +4,12 @@
 //! least busy one on, and half as many again, it is judged as if it held nothing.
 
 use super::{
-    Candidate, Cost, Field, Filter, MAX_CHOICES, Need, Picker, Scorer, cost::Terms, picker::Judged,
-    whole,
+    Candidate, Contender, Cost, Explanation, Field, Filter, Holding, Need, Picker, Ranking, Scorer,
+    cost::{Setting, Terms},
+    picker::Judged,
+    ranking::with_retries,
+    scatter, whole,
 };
-use crate::snapshot::{Credit, EndpointKey};
 
 /// What becomes of a request when a filter leaves no endpoint.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -90,49 +92,6 @@ impl Default for Profile {
     }
 }
 
-/// Why a candidate stands where it does.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Explanation {
-    /// Identity.
-    pub key: EndpointKey,
-    /// Address as Envoy spells it.
-    pub address: String,
-    /// Data-parallel rank.
-    pub rank: Option<u32>,
-    /// Number of its shard.
-    pub shard: usize,
-    /// What it holds of the prompt, as far as that counts: see [`crate::snapshot::EndpointInfo::trusted`].
-    pub credit: Credit,
-    /// Tokens that the index says it holds, whether that is trusted or not.
-    pub indexed_tokens: u32,
-    /// Tokens it would have to compute.
-    pub uncached_tokens: u32,
-    /// Tokens that wait before this prompt (the assumed ones when load is unknown).
-    pub queued_prefill_tokens: u64,
-    /// Requests in flight.
-    pub in_flight: u32,
-    /// Whether its load is known.
-    pub load_is_known: bool,
-    /// Whether it is so much busier than others that what it holds does not count.
-    pub is_overfull: bool,
-    /// Whether it is full.
-    pub is_full: bool,
-    /// Prefill rate reckoned with.
-    pub prefill_tokens_per_s: f64,
-    /// Time to bring what slower tiers hold to the accelerator, in milliseconds.
-    pub fetch_ms: f64,
-    /// Waits for a slot and for memory, in milliseconds.
-    pub decode_ms: f64,
-    /// Cost in milliseconds, what scorers add included; what the default cost would be where scores decide.
-    pub cost_ms: f64,
-    /// Work until the first token without `beta`, in milliseconds.
-    pub ttft_ms: f64,
-    /// Sum of weighted scores, where scores decide.
-    pub score: Option<f64>,
-    /// Score by each of the profile's scorers, in their order.
-    pub scores: Vec<f64>,
-}
-
 impl Profile {
     /// Request headers that its filters and scorers ask for, names in lower case, each once.
     pub fn headers(&self) -> Vec<String> {
@@ -148,25 +107,67 @@ impl Profile {
         names
     }
 
-    /// Orders the eligible candidates, the chosen one first and then best first; full ones only where all are. The result depends on nothing
-    /// but the arguments, and not on their order.
+    /// Orders all eligible candidates, the chosen one first and then best first; full ones only where all are. The result depends on
+    /// nothing but the arguments, and not on their order.
     pub fn rank(
         &self,
         candidates: &[Candidate<'_>],
         need: &Need<'_>,
         seed: u64,
     ) -> Vec<Explanation> {
+        self.best(candidates, need, seed, usize::MAX).best
+    }
+
+    /// The first `most` of [`Self::rank`], what retries may go to besides, and who else holds some of the prompt. Costs a few steps for each
+    /// candidate, and an explanation only for those that are given.
+    pub fn best(
+        &self,
+        candidates: &[Candidate<'_>],
+        need: &Need<'_>,
+        seed: u64,
+        most: usize,
+    ) -> Ranking {
         let mut field = Field::new(candidates, need, seed);
         for filter in &self.filters {
             filter.apply(&mut field);
         }
         field.mark_overfull(self.max_imbalance);
-        let count = field.contenders.len();
-        let mut scores: Vec<Vec<f64>> = Vec::with_capacity(self.scorers.len());
-        for weighted in &self.scorers {
-            let mut of = vec![0.0; count];
-            weighted.scorer.score(&field, &mut of);
-            for score in &mut of {
+        let scores = self.scores(&field);
+        let cost = match self.judge {
+            Judge::Cost(cost) => cost,
+            Judge::Scores => Cost::default(),
+        };
+        let judging = Judging {
+            profile: self,
+            setting: cost.setting(&field),
+            greatest: self.scorers.iter().map(|of| of.weight).sum(),
+            field: &field,
+            scores: &scores,
+            cost,
+        };
+        let contenders = field.contenders.iter().enumerate();
+        let mut judged: Vec<Judged> = Vec::with_capacity(field.contenders.len());
+        judged.extend(contenders.map(|(at, contender)| judging.judge(at, contender)));
+        self.picker.order(&mut judged, seed, most);
+        let rank_of = |of: &Judged| {
+            let contender = field.contenders.get(of.at);
+            contender.and_then(|contender| contender.endpoint().rank)
+        };
+        let named = with_retries(&mut judged, most, rank_of);
+        let (best, others) = judged.split_at_checked(named).unwrap_or((&judged, &[]));
+        Ranking {
+            best: best.iter().filter_map(|of| judging.explain(of)).collect(),
+            eligible: judged.len(),
+            others: others.iter().filter_map(|of| judging.holding(of)).collect(),
+        }
+    }
+
+    /// Scores of each scorer, in the order of the contenders.
+    fn scores(&self, field: &Field<'_>) -> Vec<Vec<f64>> {
+        let score = |weighted: &Weighted| {
+            let mut scores = vec![0.0; field.contenders.len()];
+            weighted.scorer.score(field, &mut scores);
+            for score in &mut scores {
                 // A scorer that gives no number knows nothing.
                 *score = if score.is_nan() {
                     0.0
@@ -174,86 +175,106 @@ impl Profile {
                     score.clamp(0.0, 1.0)
                 };
             }
-            scores.push(of);
-        }
-        let cost = match self.judge {
-            Judge::Cost(cost) => cost,
-            Judge::Scores => Cost::default(),
+            scores
         };
-        let setting = cost.setting(&field);
-        let greatest: f64 = self.scorers.iter().map(|of| of.weight).sum();
-        let mut terms: Vec<Terms> = Vec::with_capacity(count);
-        let mut judged: Vec<Judged> = Vec::with_capacity(count);
-        for (at, contender) in field.contenders.iter().enumerate() {
-            let mut of = cost.terms(&field, contender, setting);
-            let scored = self.scorers.iter().zip(&scores).map(|(weighted, scores)| {
-                let score = scores.get(at).copied().unwrap_or(0.0);
-                (weighted.weight, score)
-            });
-            let (rank, weight) = match self.judge {
-                Judge::Cost(_) => {
-                    of.cost_ms += scored
-                        .map(|(weight, score)| weight * (1.0 - score))
-                        .sum::<f64>();
-                    (whole(of.cost_ms), 1.0 / (of.cost_ms + 1.0))
-                }
-                Judge::Scores => {
-                    let sum: f64 = scored.map(|(weight, score)| weight * score).sum();
-                    (whole((greatest - sum) * 1e6), sum)
-                }
-            };
-            terms.push(of);
-            judged.push(Judged {
-                at,
-                key: contender.endpoint().key,
-                rank,
-                in_flight: whole(contender.in_flight),
-                weight,
-            });
-        }
-        self.picker.order(&mut judged, seed);
-        let explained = judged.iter().filter_map(|of| {
-            let contender = field.contenders.get(of.at)?;
-            let terms = terms.get(of.at)?;
-            let endpoint = contender.endpoint();
-            Some(Explanation {
-                key: endpoint.key,
-                address: endpoint.address.clone(),
-                rank: endpoint.rank,
-                shard: contender.candidate.shard,
-                credit: contender.credit,
-                indexed_tokens: contender.candidate.credit.indexed(),
-                uncached_tokens: contender.uncached_tokens,
-                queued_prefill_tokens: whole(contender.queued_tokens),
-                in_flight: u32::try_from(of.in_flight).unwrap_or(u32::MAX),
-                load_is_known: contender.load_is_known(),
-                is_overfull: contender.is_overfull,
-                is_full: contender.is_full,
-                prefill_tokens_per_s: contender.prefill_tokens_per_s,
-                fetch_ms: terms.fetch_ms,
-                decode_ms: terms.decode_ms,
-                cost_ms: terms.cost_ms,
-                ttft_ms: terms.ttft_ms,
-                score: match self.judge {
-                    Judge::Cost(_) => None,
-                    Judge::Scores => Some(of.weight),
-                },
-                scores: scores
-                    .iter()
-                    .map(|scores| scores.get(of.at).copied().unwrap_or(0.0))
-                    .collect(),
-            })
-        });
-        explained.collect()
+        self.scorers.iter().map(score).collect()
     }
 }
 
-/// The endpoints to try, best first, at most [`MAX_CHOICES`]. A retry keeps the request's headers, the rank among them, so those after the first
-/// are only endpoints of the same rank, or without ranks when the first has none.
-pub fn choices(ranking: &[Explanation]) -> impl Iterator<Item = &Explanation> {
-    let rank = ranking.first().and_then(|best| best.rank);
-    ranking
-        .iter()
-        .filter(move |candidate| candidate.rank == rank)
-        .take(MAX_CHOICES)
+/// Judging the contenders of one request.
+struct Judging<'a> {
+    profile: &'a Profile,
+    field: &'a Field<'a>,
+    /// By scorer, in the order of the contenders.
+    scores: &'a [Vec<f64>],
+    cost: Cost,
+    setting: Setting,
+    /// Greatest sum of weighted scores.
+    greatest: f64,
+}
+
+impl Judging<'_> {
+    /// Weights and scores of a contender.
+    fn scored(&self, at: usize) -> impl Iterator<Item = (f64, f64)> {
+        let scorers = self.profile.scorers.iter().zip(self.scores);
+        scorers.map(move |(weighted, scores)| {
+            let score = scores.get(at).copied().unwrap_or(0.0);
+            (weighted.weight, score)
+        })
+    }
+
+    /// The terms of its cost, with what scorers add where the cost decides.
+    fn terms(&self, at: usize, contender: &Contender<'_>) -> Terms {
+        let mut terms = self.cost.terms(self.field, contender, self.setting);
+        if let Judge::Cost(_) = self.profile.judge {
+            let added = self
+                .scored(at)
+                .map(|(weight, score)| weight * (1.0 - score));
+            terms.cost_ms += added.sum::<f64>();
+        }
+        terms
+    }
+
+    fn judge(&self, at: usize, contender: &Contender<'_>) -> Judged {
+        let (rank, weight) = match self.profile.judge {
+            Judge::Cost(_) => {
+                let cost_ms = self.terms(at, contender).cost_ms;
+                (whole(cost_ms), 1.0 / (cost_ms + 1.0))
+            }
+            Judge::Scores => {
+                let sum: f64 = self.scored(at).map(|(weight, score)| weight * score).sum();
+                (whole((self.greatest - sum) * 1e6), sum)
+            }
+        };
+        let key = contender.endpoint().key;
+        Judged {
+            at,
+            key,
+            rank,
+            in_flight: whole(contender.in_flight),
+            tie: scatter(key, self.field.seed),
+            weight,
+        }
+    }
+
+    fn holding(&self, of: &Judged) -> Option<Holding> {
+        let contender = self.field.contenders.get(of.at)?;
+        let indexed_tokens = contender.candidate.credit.indexed();
+        let tokens = contender.credit.tokens();
+        (indexed_tokens > 0 || tokens > 0).then_some(Holding {
+            key: of.key,
+            tokens,
+            indexed_tokens,
+        })
+    }
+
+    fn explain(&self, of: &Judged) -> Option<Explanation> {
+        let contender = self.field.contenders.get(of.at)?;
+        let terms = self.terms(of.at, contender);
+        let endpoint = contender.endpoint();
+        Some(Explanation {
+            key: endpoint.key,
+            address: endpoint.address.clone(),
+            rank: endpoint.rank,
+            shard: contender.candidate.shard,
+            credit: contender.credit,
+            indexed_tokens: contender.candidate.credit.indexed(),
+            uncached_tokens: contender.uncached_tokens,
+            queued_prefill_tokens: whole(contender.queued_tokens),
+            in_flight: u32::try_from(of.in_flight).unwrap_or(u32::MAX),
+            load_is_known: contender.load_is_known(),
+            is_overfull: contender.is_overfull,
+            is_full: contender.is_full,
+            prefill_tokens_per_s: contender.prefill_tokens_per_s,
+            fetch_ms: terms.fetch_ms,
+            decode_ms: terms.decode_ms,
+            cost_ms: terms.cost_ms,
+            ttft_ms: terms.ttft_ms,
+            score: match self.profile.judge {
+                Judge::Cost(_) => None,
+                Judge::Scores => Some(of.weight),
+            },
+            scores: self.scored(of.at).map(|(_, score)| score).collect(),
+        })
+    }
 }

@@ -493,5 +493,9 @@ fn cost_of(policy: &proto::Policy, cost: Option<&proto::Cost>) -> Cost {
         output_tokens: own.output_tokens.unwrap_or(default.output_tokens),
         decode_ms_per_token: positive(own.decode_ms_per_token)
             .unwrap_or(default.decode_ms_per_token),
+        adapter_load_ms: own
+            .adapter_load_ms
+            .filter(|ms| ms.is_finite() && *ms >= 0.0)
+            .unwrap_or(default.adapter_load_ms),
     }
 }

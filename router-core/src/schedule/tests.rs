@@ -1,6 +1,8 @@
 //! Invariants of the ranking.
 
+mod adapters;
 mod plugins;
+mod ranking;
 
 use proptest::prelude::*;
 

@@ -100,6 +100,13 @@ pub struct LoadedAdapters {
     pub max: u32,
 }
 
+impl LoadedAdapters {
+    /// Whether the engine tells of them.
+    pub fn is_known(&self) -> bool {
+        self.max > 0 || !self.running.is_empty() || !self.waiting.is_empty()
+    }
+}
+
 impl EndpointInfo {
     /// What counts of a credit: all of it, or as much as the index is trusted about this endpoint.
     pub fn trusted(&self, credit: Credit) -> Credit {

@@ -1,10 +1,10 @@
 //! Deciding: credits of all shards, load of all endpoints, one ranking.
 
-use super::RoutingView;
+use super::{MAX_CONSIDERED, RoutingView};
 use crate::{
     admission::Limits,
     hash::Seed,
-    schedule::{Candidate, Explanation, Need, Phase, choices},
+    schedule::{Candidate, Explanation, Holding, Need, Phase, Ranking, choices},
     shared::Member,
     snapshot::{EndpointKey, Match, PromptHashes, Rung, Snapshot, probe::matched_in},
 };
@@ -103,8 +103,12 @@ pub struct Choice {
 pub struct Decision {
     /// Best first, at most three; those after the first only of its rank. Empty when there is no endpoint.
     pub choices: Vec<Choice>,
-    /// All eligible endpoints, best first.
+    /// The best of the eligible endpoints, best first: [`MAX_CONSIDERED`], and those of the rest that a retry may go to.
     pub ranking: Vec<Explanation>,
+    /// All eligible endpoints.
+    pub eligible: usize,
+    /// Eligible endpoints besides those of the ranking that hold some of the prompt.
+    pub others: Vec<Holding>,
     /// What decided.
     pub reason: Reason,
     /// Tokens of the prompt, known or estimated.
@@ -125,11 +129,25 @@ impl Decision {
         self.ranking.first().map_or(0, |best| best.credit.tokens())
     }
 
-    /// Tokens that the index says an endpoint holds, trusted or not and expectations aside; `None` when it was no candidate.
+    /// Tokens that the index says an endpoint holds, trusted or not and expectations aside; `None` when it was no candidate, or neither one
+    /// of the best nor one that holds any.
     pub fn indexed_tokens_of(&self, endpoint: EndpointKey) -> Option<u32> {
-        let mut ranking = self.ranking.iter();
-        let candidate = ranking.find(|candidate| candidate.key == endpoint)?;
-        Some(candidate.indexed_tokens)
+        Some(self.holding_of(endpoint)?.indexed_tokens)
+    }
+
+    /// Tokens expected to be in an endpoint's cache.
+    pub fn cached_tokens_of(&self, endpoint: EndpointKey) -> u32 {
+        self.holding_of(endpoint).map_or(0, |of| of.tokens)
+    }
+
+    fn holding_of(&self, endpoint: EndpointKey) -> Option<Holding> {
+        let ranked = self.ranking.iter().map(|candidate| Holding {
+            key: candidate.key,
+            tokens: candidate.credit.tokens(),
+            indexed_tokens: candidate.indexed_tokens,
+        });
+        let mut all = ranked.chain(self.others.iter().copied());
+        all.find(|of| of.key == endpoint)
     }
 }
 
@@ -189,16 +207,17 @@ impl RoutingView {
 
         let profile = self.profiles.of_pool(ask.pool);
         let candidates = self.candidates(&matches, &usable, now_ms);
-        let mut ranking = profile.rank(&candidates, &need, seed);
-        if ranking.is_empty() && need.adapter.is_some() {
+        let best = |need: &Need<'_>| profile.best(&candidates, need, seed, MAX_CONSIDERED);
+        let mut ranking = best(&need);
+        if ranking.eligible == 0 && need.adapter.is_some() {
             // Nobody has the adapter: an engine of its base may load it, and one that can't says so.
             let base = Need {
                 adapter: None,
                 ..need
             };
-            ranking = profile.rank(&candidates, &base, seed);
+            ranking = best(&base);
         }
-        let chosen = choices(&ranking).map(|choice| Choice {
+        let chosen = choices(&ranking.best).map(|choice| Choice {
             key: choice.key,
             shard: choice.shard,
             address: choice.address.clone(),
@@ -213,7 +232,9 @@ impl RoutingView {
             matched_bytes: matches.iter().map(|found| found.bytes).max().unwrap_or(0),
             age_ms: ages.try_fold(0, |oldest, age| Some(age?.max(oldest))),
             load_units: ask.load_units.max(1),
-            ranking,
+            eligible: ranking.eligible,
+            ranking: ranking.best,
+            others: ranking.others,
         }
     }
 
@@ -299,17 +320,16 @@ pub(super) fn is_usable(member: &Member, seed: Option<Seed>, now_ms: u64) -> boo
         && is_fresh
 }
 
-fn reason(ranking: &[Explanation], has_text: bool, is_current: bool) -> Reason {
-    let Some(best) = ranking.first() else {
+fn reason(ranking: &Ranking, has_text: bool, is_current: bool) -> Reason {
+    let Some(best) = ranking.best.first() else {
         return Reason::NoEndpoint;
     };
     if best.credit.tokens() > 0 {
         Reason::Prefix
     } else if !has_text {
         Reason::NoText
-    } else if ranking
-        .iter()
-        .any(|candidate| candidate.credit.tokens() > 0)
+    } else if ranking.best.iter().any(|of| of.credit.tokens() > 0)
+        || ranking.others.iter().any(|of| of.tokens > 0)
     {
         Reason::LoadOverPrefix
     } else if is_current {

@@ -31,7 +31,7 @@ const PHASES: [(&str, &[&str]); 13] = [
     ),
     ("hash", &["PromptHashes9of_hashed"]),
     ("probe", &["8snapshot5probe7matched"]),
-    ("score", &["8schedule4rank"]),
+    ("score", &["8schedule"]),
     ("rest of the decision", &["proxy_on_request_body"]),
     ("tell others", &["Running6settle"]),
     ("answer", &["proxy_on_response"]),

@@ -18,6 +18,7 @@ mod life;
 mod load;
 mod modes;
 mod orca;
+mod own_plugins;
 mod refusals;
 mod shards;
 mod steering;

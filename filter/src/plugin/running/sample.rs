@@ -27,7 +27,7 @@ impl Running {
             no_text: no_text.map_or("", |why| why.as_str()).to_owned(),
             estimated_prompt_tokens: decision.prompt_tokens,
             index_age_ms: decision.age_ms,
-            eligible: u32::try_from(decision.ranking.len()).unwrap_or(u32::MAX),
+            eligible: u32::try_from(decision.eligible).unwrap_or(u32::MAX),
             considered: decision
                 .ranking
                 .iter()

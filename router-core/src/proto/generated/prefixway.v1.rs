@@ -146,47 +146,6 @@ pub struct Policy {
     /// Cookie that names a session where no header does; empty = none.
     #[prost(string, tag = "25")]
     pub session_cookie: ::prost::alloc::string::String,
-    /// What requests that name an objective are promised.
-    #[prost(message, repeated, tag = "26")]
-    pub objectives: ::prost::alloc::vec::Vec<Objective>,
-    /// Whether requests wait here while no endpoint takes more; absent = they are answered with 429.
-    #[prost(message, optional, tag = "27")]
-    pub flow_control: ::core::option::Option<FlowControl>,
-}
-/// What a request is promised that names this objective in its header.
-#[derive(Clone, PartialEq, ::prost::Message)]
-pub struct Objective {
-    /// Each once.
-    #[prost(string, tag = "1")]
-    pub name: ::prost::alloc::string::String,
-    /// Greater goes first; requests without objective have 0.
-    #[prost(int32, tag = "2")]
-    pub priority: i32,
-    /// Time to the first token, in ms; absent = no target.
-    #[prost(double, optional, tag = "3")]
-    pub ttft_ms: ::core::option::Option<f64>,
-    /// Time for each token after it, in ms; absent = no target.
-    #[prost(double, optional, tag = "4")]
-    pub tpot_ms: ::core::option::Option<f64>,
-    /// What becomes of a request whose target no endpoint is expected to meet: best_effort | cheaper_class | queue | refuse; empty = best_effort.
-    #[prost(string, tag = "5")]
-    pub when_missed: ::prost::alloc::string::String,
-}
-/// How requests wait while no endpoint takes more.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
-pub struct FlowControl {
-    /// Most requests that wait in one VM; 0 = default.
-    #[prost(uint32, tag = "1")]
-    pub max_waiting: u32,
-    /// Most bytes of their bodies; 0 = default.
-    #[prost(uint64, tag = "2")]
-    pub max_waiting_bytes: u64,
-    /// Longest wait; 0 = default.
-    #[prost(uint32, tag = "3")]
-    pub max_wait_ms: u32,
-    /// Share of the freed slots that goes to lower priorities while higher ones wait, in percent; absent = default.
-    #[prost(uint32, optional, tag = "4")]
-    pub lowest_share_percent: ::core::option::Option<u32>,
 }
 /// How endpoints are chosen.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -251,6 +210,9 @@ pub struct Cost {
     /// Time for each generated token.
     #[prost(double, optional, tag = "4")]
     pub decode_ms_per_token: ::core::option::Option<f64>,
+    /// Time to load an adapter.
+    #[prost(double, optional, tag = "5")]
+    pub adapter_load_ms: ::core::option::Option<f64>,
 }
 /// The profile of a pool.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
