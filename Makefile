@@ -70,7 +70,7 @@ bench-index: ## The index beside those of dynamo-kv-router and kv-index, in one 
 	@cd bench-index && BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/index.json" cargo run --release --locked
 
 .PHONY: bench-gateway
-bench-gateway: wasm ## The filter in real Envoy beside plain Envoy and a minimal ext_proc server; rows in target/bench/gateway.json (BENCH_GATEWAY_ARGS=freshness: time from event to routing; =fleet: 1 to 8 gateways on one indexer)
+bench-gateway: wasm ## The filter in real Envoy beside plain Envoy and a minimal ext_proc server; rows in target/bench/gateway.json (BENCH_GATEWAY_ARGS=freshness: time from event to routing; =fleet: 1 to 8 gateways on one indexer; =overload: twice the load that engines can take)
 	$(STEP) "gateway"
 	@cargo build --release --locked -p prefixway-bench-gateway
 	@ENVOY_BIN="$$(scripts/envoy.sh)" BENCH_OUT="$(or $(CARGO_TARGET_DIR),$(CURDIR)/target)/bench/gateway.json" \

@@ -169,7 +169,7 @@ async fn measure(
 
 fn config(engines: &[Engine], model_dir: &Path, folder: &Path) -> anyhow::Result<Config> {
     let mut text = format!(
-        "listen: {{http: '127.0.0.1:0', grpc: '127.0.0.1:0'}}\nstate_dir: '{}'\n\
+        "listen: {{http: '127.0.0.1:0', grpc: '127.0.0.1:0'}}\nstate_dir: '{}'\nscrape: {{timeout: 20s, max_age: 30s}}\n\
          models: [{{id: {MODEL}, model_dir: '{}'}}]\nendpoints:",
         folder.display(),
         model_dir.display()

@@ -1,5 +1,6 @@
 //! Sending requests and taking times.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -21,6 +22,41 @@ pub(crate) struct Cell {
     pub span: Duration,
     pub envoy: Duration,
     pub server: Duration,
+    /// Requests that a gateway other than ours gave no answer to.
+    pub lost: usize,
+}
+
+/// A client that goes on where a gateway other than ours breaks its connection: Envoy's `ext_proc` does so now and then with long bodies.
+struct Sender {
+    client: Client,
+    address: SocketAddr,
+    may_lose: bool,
+    lost: usize,
+}
+
+impl Sender {
+    async fn connect(variant: &Variant) -> anyhow::Result<Self> {
+        let address = variant.envoy.http();
+        Ok(Self {
+            client: Client::connect(address).await?,
+            address,
+            may_lose: !matches!(variant.kind, Kind::Prefixway(_) | Kind::Module(..)),
+            lost: 0,
+        })
+    }
+
+    /// Sends a request; gives whether there was an answer.
+    async fn send(&mut self, request: &[u8]) -> anyhow::Result<bool> {
+        match self.client.send(request).await {
+            Ok(_) => Ok(true),
+            Err(error) if !self.may_lose => Err(error),
+            Err(_) => {
+                self.lost += 1;
+                self.client = Client::connect(self.address).await?;
+                Ok(false)
+            }
+        }
+    }
 }
 
 impl Cell {
@@ -67,7 +103,7 @@ pub(crate) async fn wait_for_tables(variants: &[Variant], rungs: &[u64]) -> anyh
 /// # Errors
 /// When one fails, or our filter doesn't find them then.
 pub(crate) async fn warm_up(variant: &Variant, requests: &[Vec<u8>]) -> anyhow::Result<()> {
-    let mut client = Client::connect(variant.envoy.http()).await?;
+    let mut client = Sender::connect(variant).await?;
     for _ in 0..3 {
         for request in requests {
             client.send(request).await?;
@@ -111,11 +147,10 @@ pub(crate) async fn run(
     span: Duration,
     cell: &mut Cell,
 ) -> anyhow::Result<()> {
-    let address = variant.envoy.http();
     let requests: Arc<[Vec<u8>]> = requests.into();
     let mut connected = Vec::new();
     for _ in 0..clients {
-        let mut client = Client::connect(address).await?;
+        let mut client = Sender::connect(variant).await?;
         client
             .send(requests.first().context("there are requests")?)
             .await?;
@@ -135,18 +170,21 @@ pub(crate) async fn run(
                 let turns = requests.iter().cycle().skip(number * 5);
                 for request in turns {
                     let sent = Instant::now();
-                    client.send(request).await?;
-                    times.push(sent.elapsed());
+                    if client.send(request).await? {
+                        times.push(sent.elapsed());
+                    }
                     if start.elapsed() >= span {
                         break;
                     }
                 }
-                anyhow::Ok(times)
+                anyhow::Ok((times, client.lost))
             })
         })
         .collect();
     for worker in workers {
-        cell.times.extend(worker.await??);
+        let (times, lost) = worker.await??;
+        cell.times.extend(times);
+        cell.lost += lost;
     }
     cell.span += start.elapsed();
     let (envoy_after, server_after) = cpu()?;

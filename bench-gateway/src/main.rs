@@ -9,7 +9,8 @@
 //! `[{variant, body_bytes, concurrency, p50_us, p99_us, added_p50_us, rps, envoy_cpu_us, server_cpu_us}]`.
 //!
 //! With the argument `freshness` it measures something else: the time from an engine's event until every worker routes by it; with `fleet` what
-//! one to eight gateways on one indexer make of a workload with shared prefixes.
+//! one to eight gateways on one indexer make of a workload with shared prefixes; with `overload` what flow control makes of twice the load that
+//! the engines can take.
 //!
 //! `BENCH_RUNGS`, `BENCH_BODIES` and `BENCH_CLIENTS` (lists), `BENCH_SECONDS` (of each cell in each round), `BENCH_ROUNDS` and `BENCH_OUT` narrow it.
 //! `BENCH_MODULES` (a list of paths) adds variants with other wasm modules in the filter's place and the first table's indexer: earlier builds, or
@@ -26,6 +27,7 @@ mod fleet;
 mod freshness;
 mod http1;
 mod load;
+mod overload;
 mod prompts;
 mod report;
 mod table;
@@ -98,6 +100,13 @@ fn runtime(name: &str) -> anyhow::Result<Runtime> {
         .build()?)
 }
 
+/// A runtime for everything: clients, engines and indexer share the machine with the gateways in any case.
+fn all() -> anyhow::Result<Runtime> {
+    Ok(tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()?)
+}
+
 fn main() -> anyhow::Result<()> {
     let options = Options::from_environment()?;
     prefixway_e2e::rig::module()?;
@@ -105,11 +114,11 @@ fn main() -> anyhow::Result<()> {
     let client = runtime("client")?;
     if std::env::args().nth(1).as_deref() == Some("fleet") {
         let rounds = std::env::var("BENCH_ROUNDS").map_or(Ok(2), |rounds| rounds.parse())?;
-        // Clients, engines and indexer share the machine with the gateways in any case.
-        let all = tokio::runtime::Builder::new_multi_thread()
-            .enable_all()
-            .build()?;
-        return all.block_on(fleet::run(folder.path(), rounds, &options.out));
+        return all()?.block_on(fleet::run(folder.path(), rounds, &options.out));
+    }
+    if std::env::args().nth(1).as_deref() == Some("overload") {
+        let span = options.seconds * 60;
+        return all()?.block_on(overload::run(folder.path(), span, &options.out));
     }
     let upstream = runtime("upstream")?;
     let engines = upstream.block_on(async {
@@ -200,13 +209,11 @@ fn measure(
                     requests.first().map_or(0, Vec::len)
                 );
                 for (variant, cell) in variants.iter().zip(&mut cells) {
-                    client.block_on(load::run(
-                        variant,
-                        &requests,
-                        clients,
-                        options.seconds,
-                        cell,
-                    ))?;
+                    let run = load::run(variant, &requests, clients, options.seconds, cell);
+                    client.block_on(run).with_context(|| {
+                        let log = variant.envoy.log_tail();
+                        format!("{}; its log ends:\n{log}", variant.name)
+                    })?;
                 }
             }
             let plain = cells.first().map_or(0.0, |cell| cell.percentile_us(500));

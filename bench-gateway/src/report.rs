@@ -18,6 +18,8 @@ pub(crate) struct Row {
     rps: f64,
     envoy_cpu_us: f64,
     server_cpu_us: f64,
+    /// Requests that got no answer.
+    lost_requests: usize,
 }
 
 impl Row {
@@ -40,6 +42,7 @@ impl Row {
             rps: cell.count() / cell.span.as_secs_f64().max(1e-9),
             envoy_cpu_us: each(cell.envoy),
             server_cpu_us: each(cell.server),
+            lost_requests: cell.lost,
         }
     }
 }
@@ -95,6 +98,12 @@ pub(crate) fn print(rows: &[Row]) {
                 row.envoy_cpu_us,
                 row.envoy_cpu_us - plain.envoy_cpu_us,
                 row.server_cpu_us,
+            );
+        }
+        for row in cell.iter().filter(|row| row.lost_requests > 0) {
+            println!(
+                "{}: {} requests got no answer",
+                row.variant, row.lost_requests
             );
         }
     }

@@ -218,6 +218,7 @@ pub fn lookups(history: &History, rounds: usize) -> Vec<(usize, f64)> {
         shard: "bench".to_owned(),
         ring_deltas: 64,
         max_bytes: 1 << 32,
+        thinning: prefixway_core::snapshot::Thinning::NONE,
     })
     .expect("configuration is fine");
     publisher

@@ -347,16 +347,32 @@ pub(crate) fn cancel_stream(token: u32) -> Result<(), HostError> {
 }
 
 /// Lets a held request go on, from a callback of the root context `root`, which calls are made for again afterwards.
-#[expect(unsafe_code, reason = "host call")]
 pub(crate) fn resume_request(context: u32, root: u32) -> Result<(), HostError> {
+    for_request(context, root, continue_request)?
+}
+
+/// Makes calls for a request, from a callback of the root context `root`, which calls are made for again afterwards.
+#[expect(unsafe_code, reason = "host call")]
+pub(crate) fn for_request<T>(
+    context: u32,
+    root: u32,
+    calls: impl FnOnce() -> T,
+) -> Result<T, HostError> {
+    // SAFETY: no memory is involved.
+    check(unsafe { abi::proxy_set_effective_context(context) })?;
+    let result = calls();
+    // SAFETY: no memory is involved.
+    check(unsafe { abi::proxy_set_effective_context(root) })?;
+    Ok(result)
+}
+
+/// Lets the request go on that calls are made for.
+#[expect(unsafe_code, reason = "host call")]
+pub(crate) fn continue_request() -> Result<(), HostError> {
     /// The ABI's request stream.
     const REQUEST: u32 = 0;
     // SAFETY: no memory is involved.
-    let result = check(unsafe { abi::proxy_set_effective_context(context) })
-        .and_then(|()| check(unsafe { abi::proxy_continue_stream(REQUEST) }));
-    // SAFETY: no memory is involved.
-    check(unsafe { abi::proxy_set_effective_context(root) })?;
-    result
+    check(unsafe { abi::proxy_continue_stream(REQUEST) })
 }
 
 #[cfg(test)]

@@ -4,16 +4,17 @@ mod fields;
 mod head;
 mod orca;
 mod route;
+mod shell;
 
 use std::cell::RefCell;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 
 use prefixway_core::admission::{AtHead, Held, Refusal, Reply};
+use prefixway_core::flow::Ticket;
 use prefixway_core::lifecycle::{Input, Leg, Lifecycle, Output, Tail, is_readable};
 use prefixway_core::mode::Mode;
 use prefixway_core::snapshot::EndpointKey;
 use prefixway_core::view::Said;
-use proxy_wasm::traits::{Context, HttpContext};
 use proxy_wasm::types::Action;
 
 use crate::config::HoldAt;
@@ -21,7 +22,8 @@ use crate::host::{self, Buffer, Headers, HostError, Map};
 use crate::plugin::{Answer, Choice, Incoming, Judged, Plugin, Told};
 use orca::Asked;
 
-pub(crate) use route::RouteSays;
+pub(crate) use route::{RouteSays, failure_mode};
+pub(crate) use shell::HttpFilter;
 
 /// Why a request went where it went, on the response; off by default.
 pub(crate) const EXPLAIN: &str = "x-prefixway-decision";
@@ -30,7 +32,9 @@ pub(crate) const EXPLAIN: &str = "x-prefixway-decision";
 const DETAILS: &str = "prefixway_refused";
 
 /// One exchange.
-pub(crate) struct HttpFilter {
+pub(crate) struct Exchange {
+    /// Itself, for those who let it go on when it has waited.
+    me: Weak<RefCell<Self>>,
     context: u32,
     plugin: Rc<RefCell<Plugin>>,
     hold_at: HoldAt,
@@ -41,6 +45,8 @@ pub(crate) struct HttpFilter {
     /// What is held, as long as nothing is decided.
     held: Option<Held>,
     held_bytes: usize,
+    /// Its place among those that wait for an endpoint.
+    waits: Option<Ticket>,
     choice: Option<Rc<Choice>>,
     told: Told,
     /// What its headers say of how it is to be served.
@@ -53,13 +59,14 @@ pub(crate) struct HttpFilter {
     is_whole: bool,
 }
 
-impl HttpFilter {
-    pub(crate) fn new(context: u32, plugin: Rc<RefCell<Plugin>>) -> Self {
+impl Exchange {
+    fn new(me: Weak<RefCell<Self>>, context: u32, plugin: Rc<RefCell<Plugin>>) -> Self {
         let settings = plugin
             .try_borrow()
             .map(|plugin| (plugin.hold_at(), plugin.tells_logs()));
         let (hold_at, tells_logs) = settings.unwrap_or((HoldAt::Headers, false));
         Self {
+            me,
             context,
             plugin,
             hold_at,
@@ -68,6 +75,7 @@ impl HttpFilter {
             lifecycle: Lifecycle::default(),
             held: None,
             held_bytes: 0,
+            waits: None,
             choice: None,
             told: Told::default(),
             said: Said::default(),
@@ -180,8 +188,11 @@ impl HttpFilter {
                     held: &held,
                     body: &body,
                     said: &self.said,
+                    mode,
+                    exchange: &self.me,
+                    context: self.context,
                 };
-                self.with(|plugin| plugin.decide(&of, mode, now_ns))
+                self.with(|plugin| plugin.decide(&of, now_ns))
             }
             (held, Err(error)) => {
                 self.count_host_error(error);
@@ -190,7 +201,28 @@ impl HttpFilter {
             (None, _) => None,
         };
         match judged {
-            Some(Judged::Go(choice)) => self.steer(Rc::from(choice), now_ns),
+            Some(Judged::Wait(ticket)) => {
+                self.waits = Some(ticket);
+                Action::Pause
+            }
+            judged => self.carry_out(judged, now_ns),
+        }
+    }
+
+    /// The request has waited long enough, for better or worse: calls are made for it now.
+    pub(crate) fn resume(&mut self, judged: Judged, now_ns: u64) {
+        self.waits = None;
+        if self.carry_out(Some(judged), now_ns) == Action::Continue
+            && let Err(error) = host::continue_request()
+        {
+            self.count_host_error(error);
+        }
+    }
+
+    /// Does what a request was judged to.
+    fn carry_out(&mut self, judged: Option<Judged>, now_ns: u64) -> Action {
+        match judged {
+            Some(Judged::Go(choice)) => self.steer(choice, now_ns),
             Some(Judged::Reply(reply, reason)) => {
                 self.tell(|| fields::reason(reason.as_str()));
                 self.lifecycle.step(Input::Unrouted);
@@ -201,7 +233,7 @@ impl HttpFilter {
                 self.lifecycle.step(Input::Unrouted);
                 Action::Continue
             }
-            None => {
+            Some(Judged::Wait(_)) | None => {
                 self.lifecycle.step(Input::Unrouted);
                 Action::Continue
             }
@@ -215,6 +247,7 @@ impl HttpFilter {
         let steers = mode.steers(session);
         if steers && let Err(error) = head::name_choice(&choice, self.hold_at) {
             self.count_host_error(error);
+            self.with(|plugin| plugin.release(choice.request));
             self.lifecycle.step(Input::Unrouted);
             return Action::Continue;
         }
@@ -360,18 +393,19 @@ impl HttpFilter {
     }
 }
 
-impl Context for HttpFilter {
-    fn on_done(&mut self) -> bool {
+/// The host's callbacks.
+impl Exchange {
+    fn done(&mut self) {
         if let Some(context) = self.watched.take() {
             self.with(|plugin| plugin.hold_ended(context));
         }
+        if let Some(ticket) = self.waits.take() {
+            self.with(|plugin| plugin.leave(ticket));
+        }
         self.end();
-        true
     }
-}
 
-impl HttpContext for HttpFilter {
-    fn on_http_request_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+    fn request_headers(&mut self, end_of_stream: bool) -> Action {
         let at_head = self.at_head(end_of_stream).unwrap_or_else(|error| {
             self.count_host_error(error);
             AtHead::Pass
@@ -392,7 +426,7 @@ impl HttpContext for HttpFilter {
         }
     }
 
-    fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+    fn request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
         if !self.is_held() {
             return Action::Continue;
         }
@@ -409,7 +443,7 @@ impl HttpContext for HttpFilter {
         }
     }
 
-    fn on_http_request_trailers(&mut self, _count: usize) -> Action {
+    fn request_trailers(&mut self) -> Action {
         if !self.is_held() {
             return Action::Continue;
         }
@@ -419,10 +453,10 @@ impl HttpContext for HttpFilter {
         }
     }
 
-    fn on_http_response_headers(&mut self, _count: usize, end_of_stream: bool) -> Action {
+    fn response_headers(&mut self, end_of_stream: bool) {
         let is_in_flight = self.lifecycle.is_in_flight();
         if !is_in_flight && self.asked == Asked::No {
-            return Action::Continue;
+            return;
         }
         let headers = host::headers(Map::Response).unwrap_or_else(|error| {
             self.count_host_error(error);
@@ -438,25 +472,18 @@ impl HttpContext for HttpFilter {
             }
             self.is_whole = end_of_stream;
         }
-        Action::Continue
     }
 
-    fn on_http_response_body(&mut self, size: usize, end_of_stream: bool) -> Action {
+    fn response_body(&mut self, size: usize, end_of_stream: bool) {
         if self.lifecycle.is_in_flight() {
             if let Err(error) = self.watch_piece(size) {
                 self.count_host_error(error);
             }
             self.answered(end_of_stream);
         }
-        Action::Continue
     }
 
-    fn on_http_response_trailers(&mut self, _count: usize) -> Action {
+    fn response_trailers(&mut self) {
         self.answered(true);
-        Action::Continue
-    }
-
-    fn on_log(&mut self) {
-        self.end();
     }
 }

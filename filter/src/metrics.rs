@@ -72,6 +72,29 @@ impl Reason {
     }
 }
 
+/// Why a request was dropped with which nothing is wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Dropped {
+    /// It was answered here.
+    Refused(Cause),
+    /// Its client left while it waited.
+    ClientGone,
+}
+
+impl Dropped {
+    fn all() -> impl Iterator<Item = Self> {
+        let refused = Cause::DROPS.into_iter().map(Self::Refused);
+        refused.chain([Self::ClientGone])
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Refused(cause) => cause.as_str(),
+            Self::ClientGone => "client_gone",
+        }
+    }
+}
+
 macro_rules! metrics {
     ($($(#[$doc:meta])* $field:ident: $kind:ident $name:literal,)*) => {
         /// Ids of every metric without labels, and of those with one by label. An id that the host refused is `None` and never used.
@@ -81,6 +104,7 @@ macro_rules! metrics {
             decisions: Vec<(Reason, Metric)>,
             unscorable: Vec<(Unscorable, Metric)>,
             rejections: Vec<(u16, Metric)>,
+            drops: Vec<(Dropped, Metric)>,
             arms: [ArmMetrics; 2],
         }
 
@@ -109,6 +133,12 @@ macro_rules! metrics {
                             (status, Metric::define(MetricKind::Counter, &name))
                         })
                         .collect(),
+                    drops: Dropped::all()
+                        .map(|dropped| {
+                            let name = format!("prefixway_dropped_requests_total.reason={}", dropped.as_str());
+                            (dropped, Metric::define(MetricKind::Counter, &name))
+                        })
+                        .collect(),
                     arms: Arm::ALL.map(ArmMetrics::define),
                 }
             }
@@ -123,6 +153,10 @@ metrics! {
     decision_us: Histogram "prefixway_decision_us",
     /// Time from the decision to the first byte of a streamed answer.
     ttft_ms: Histogram "prefixway_ttft_ms",
+    /// Requests that wait for an endpoint, in all workers; written by the leader.
+    waiting: Gauge "prefixway_waiting_requests",
+    /// How long requests waited for an endpoint that had to.
+    wait_ms: Histogram "prefixway_wait_ms",
     /// Tokens predicted to be cached, over answers that report real ones.
     predicted_tokens: Counter "prefixway_predicted_cached_tokens_total",
     /// Tokens reported to be cached by the same answers.
@@ -135,6 +169,8 @@ metrics! {
     index_age: Gauge "prefixway_index_age_seconds",
     /// Entries in the table of this proxy.
     index_rungs: Gauge "prefixway_index_rungs",
+    /// Of 2^n rungs one is in the table, since there is no room for all.
+    index_thinning: Gauge "prefixway_index_thinning",
     /// Indexers whose knowledge of prefixes is in use: current, and hashed with the deployment's seed.
     usable_shards: Gauge "prefixway_usable_shards",
     /// Indexers whose knowledge of prefixes is refused since they hash with another seed.
@@ -231,6 +267,13 @@ impl Metrics {
     /// Counts a request that was answered here.
     pub(crate) fn rejected(&self, status: u16) {
         if let Some((_, metric)) = self.rejections.iter().find(|(s, _)| *s == status) {
+            metric.count();
+        }
+    }
+
+    /// Counts a request that was dropped.
+    pub(crate) fn dropped(&self, dropped: Dropped) {
+        if let Some((_, metric)) = self.drops.iter().find(|(of, _)| *of == dropped) {
             metric.count();
         }
     }

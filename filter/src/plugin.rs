@@ -9,13 +9,15 @@
 mod holds;
 mod running;
 
-use std::rc::Rc;
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 
 pub(crate) use holds::Came;
 pub(crate) use running::{Answer, Choice, Fate, Incoming, Running, Told};
 
 use prefixway_core::admission::{FailureMode, Held, Refusal, Reply};
-use prefixway_core::load::orca;
+use prefixway_core::flow::Ticket;
+use prefixway_core::load::{RequestId, orca};
 use prefixway_core::mode::Mode;
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::{SharedData, SharedError};
@@ -24,8 +26,8 @@ use prefixway_core::view::{NoText, Said, ViewConfig};
 
 use crate::config::{Config, HoldAt};
 use crate::host::{self, Headers, HostError};
-use crate::http::RouteSays;
-use crate::metrics::{Metrics, Reason};
+use crate::http::{self, Exchange, RouteSays};
+use crate::metrics::{Dropped, Metrics, Reason};
 use crate::shared::HostData;
 use holds::Holds;
 
@@ -36,11 +38,24 @@ const GATEWAY_KEY: &str = "pw/1/gateway";
 #[derive(Debug)]
 pub(crate) enum Judged {
     /// Name the choice and let it go on.
-    Go(Box<Choice>),
+    Go(Rc<Choice>),
     /// Let it go on as it is.
     Pass(Reason),
     /// Answer it.
     Reply(Reply, Reason),
+    /// Hold it until it is resumed.
+    Wait(Ticket),
+}
+
+/// A request that has waited and does so no more.
+#[derive(Debug)]
+pub(crate) struct Resumed {
+    /// The exchange.
+    pub(crate) exchange: Weak<RefCell<Exchange>>,
+    /// Its number.
+    pub(crate) context: u32,
+    /// What to do with it.
+    pub(crate) judged: Judged,
 }
 
 #[derive(Debug)]
@@ -192,22 +207,56 @@ impl Plugin {
     }
 
     /// Judges a request by its whole body, and chooses an endpoint for it.
-    pub(crate) fn decide(&mut self, of: &Incoming<'_>, mode: Mode, now_ns: u64) -> Judged {
+    pub(crate) fn decide(&mut self, of: &Incoming<'_>, now_ns: u64) -> Judged {
         let explain = self.may_explain();
         let fate = match self.running() {
-            Some((running, _)) => running.decide(of, now_ns, explain),
+            Some((running, metrics)) => running.decide(of, now_ns, explain, metrics),
             None => Fate::Pass(Reason::NoSnapshot),
         };
+        self.judge(fate, of.held, of.mode)
+    }
+
+    /// Requests that have waited and do so no more.
+    pub(crate) fn resume(&mut self, now_ns: u64) -> Vec<Resumed> {
+        let resumed = match self.running() {
+            Some((running, metrics)) => running.resume(now_ns, metrics),
+            None => Vec::new(),
+        };
+        let judged = resumed.into_iter().map(|(of, fate)| Resumed {
+            judged: self.judge(fate, &of.held, of.mode),
+            exchange: of.exchange,
+            context: of.context,
+        });
+        judged.collect()
+    }
+
+    /// The client of a waiting request has left.
+    pub(crate) fn leave(&mut self, ticket: Ticket) {
+        if let Some((running, metrics)) = self.running() {
+            running.leave(ticket, metrics);
+        }
+    }
+
+    /// What was booked for a request that is not sent.
+    pub(crate) fn release(&mut self, request: RequestId) {
+        if let Some((running, _)) = self.running() {
+            running.release(request);
+        }
+    }
+
+    /// What to do with a request, by its fate.
+    fn judge(&self, fate: Fate, held: &Held, mode: Mode) -> Judged {
         match fate {
+            Fate::Wait(ticket) => Judged::Wait(ticket),
             Fate::Go(choice) => {
                 self.count(&choice);
-                Judged::Go(choice)
+                Judged::Go(Rc::from(choice))
             }
             Fate::Pass(reason) => {
                 // Without a policy nothing is known that could be amiss with a model.
                 let is_unsaid = matches!(reason, Reason::Amiss(_)) && self.policy().is_none();
                 if is_unsaid || reason == Reason::NoSnapshot {
-                    return self.unknown(of.held, Reason::NoSnapshot, mode);
+                    return self.unknown(held, Reason::NoSnapshot, mode);
                 }
                 self.metrics.decided(reason);
                 Judged::Pass(reason)
@@ -234,8 +283,8 @@ impl Plugin {
     /// What becomes of a request that nothing is known for.
     fn unknown(&self, held: &Held, reason: Reason, mode: Mode) -> Judged {
         self.metrics.decided(reason);
-        let policy = self.policy();
-        let told = policy.and_then(|policy| FailureMode::from_name(&policy.failure_mode));
+        let of_policy = || FailureMode::from_name(&self.policy()?.failure_mode);
+        let told = http::failure_mode().or_else(of_policy);
         match told.unwrap_or(self.config.failure_mode) {
             FailureMode::Closed if mode == Mode::On => {
                 let reply = held.unknown().reply();
@@ -265,6 +314,7 @@ impl Plugin {
         may_refuse.then(|| {
             let reply = refusal.reply();
             self.metrics.rejected(reply.status);
+            self.metrics.dropped(Dropped::Refused(refusal.cause()));
             reply
         })
     }

@@ -23,6 +23,26 @@ impl RootFilter {
         Self { id, plugin: None }
     }
 
+    /// Lets requests go on that have waited for an endpoint.
+    fn resume_waiting(&self) {
+        let now_ns = host::now_ns();
+        let mut resumed = Vec::new();
+        self.with(|plugin| resumed = plugin.resume(now_ns));
+        for of in resumed {
+            let Some(exchange) = of.exchange.upgrade() else {
+                continue;
+            };
+            let resumed = host::for_request(of.context, self.id, || {
+                if let Ok(mut exchange) = exchange.try_borrow_mut() {
+                    exchange.resume(of.judged, now_ns);
+                }
+            });
+            if let Err(error) = resumed {
+                self.with(|plugin| plugin.host_error(error));
+            }
+        }
+    }
+
     fn with(&self, work: impl FnOnce(&mut Plugin)) {
         if let Some(plugin) = &self.plugin
             && let Ok(mut plugin) = plugin.try_borrow_mut()
@@ -77,11 +97,12 @@ impl RootContext for RootFilter {
                 self.with(|plugin| plugin.host_error(error));
             }
         }
+        self.resume_waiting();
     }
 
     fn create_http_context(&self, context_id: u32) -> Option<Box<dyn HttpContext>> {
         match &self.plugin {
-            Some(plugin) => Some(Box::new(HttpFilter::new(context_id, Rc::clone(plugin)))),
+            Some(plugin) => Some(Box::new(HttpFilter::new(context_id, plugin))),
             // Without configuration nothing is touched; the SDK would panic on `None`.
             None => Some(Box::new(Untouched)),
         }

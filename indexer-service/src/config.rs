@@ -13,6 +13,7 @@ mod describe;
 mod duration;
 mod error;
 mod expression;
+mod flow;
 mod profiles;
 mod raw;
 mod seed;
@@ -28,7 +29,8 @@ use prefixway_core::text::ContentFormat;
 use crate::time_zone::Clock;
 
 pub use error::{ConfigError, Problem};
-pub use prefixway_core::admission::FailureMode;
+pub use flow::{FlowControl, Objective};
+pub use prefixway_core::admission::{FailureMode, WhenMissed};
 pub use raw::Raw;
 pub use seed::{SeedError, SeedSource};
 
@@ -289,6 +291,10 @@ pub struct Policy {
     pub max_imbalance: u32,
     /// When endpoints are full; `None`: never.
     pub admission: Option<Admission>,
+    /// What requests are promised that name an objective; each name once.
+    pub objectives: Vec<Objective>,
+    /// How requests wait while every endpoint is full; `None`: they don't.
+    pub flow_control: Option<FlowControl>,
     /// What becomes of requests that nothing is known for; `None`: as gateways are configured.
     pub failure_mode: Option<FailureMode>,
     /// Whether prefill rates follow what replies show.

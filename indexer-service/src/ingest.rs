@@ -25,6 +25,7 @@ pub mod query;
 mod rates;
 mod report;
 mod speculation;
+mod table;
 mod turns;
 mod upstream;
 
@@ -34,7 +35,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use prefixway_core::hash::Seed;
 use prefixway_core::index::{Index, IndexConfig, SourceId};
 use prefixway_core::proto::{self, down::Kind};
-use prefixway_core::snapshot::{PublishError, Publisher, PublisherConfig};
+use prefixway_core::snapshot::{PublishError, Publisher, Thinning};
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::MissedTickBehavior;
 
@@ -104,6 +105,8 @@ pub struct Ingest {
     seed: Seed,
     index: Index,
     publisher: Publisher,
+    /// When it is looked at next whether more rungs could be published.
+    relax_at: Instant,
     endpoints: Endpoints,
     holder_ids: HolderIds,
     models: Vec<Model>,
@@ -167,7 +170,9 @@ impl Ingest {
         if config.index.token_space == Switch::On {
             index = index.with_token_space();
         }
-        let publisher = publisher(&config, seed)?;
+        // A rung is about 23 bytes in the table and far more in the index, so the index's bound is met first.
+        let max_bytes = usize::try_from(config.index.max_bytes).unwrap_or(usize::MAX);
+        let publisher = table::publisher(&config, seed, Thinning::NONE, max_bytes)?;
         let models: Vec<Model> = config
             .models
             .iter()
@@ -193,6 +198,7 @@ impl Ingest {
             seed,
             index,
             publisher,
+            relax_at: Instant::now(),
             endpoints,
             holder_ids,
             models,
@@ -301,6 +307,7 @@ impl Ingest {
     fn subscribe(&mut self, subscribe: proto::Subscribe, reply: oneshot::Sender<Subscription>) {
         // Every stream stands where the deltas that follow begin.
         self.publish();
+        self.make_room(subscribe.max_table_bytes);
         let start = self
             .publisher
             .start(subscribe.have_epoch, subscribe.have_version);
@@ -331,7 +338,7 @@ impl Ingest {
         let endpoints = self.endpoints.message(&self.config, &subscribe.pools);
         let mut first = vec![start.hello];
         first.extend(
-            [Kind::Policy(policy), Kind::Endpoints(endpoints)]
+            [Kind::Policy(Box::new(policy)), Kind::Endpoints(endpoints)]
                 .map(|kind| proto::Down { kind: Some(kind) }),
         );
         first.extend(start.body);
@@ -371,6 +378,7 @@ impl Ingest {
                 version: self.publisher.version(),
             }));
             self.mark_cut_sources();
+            self.relax_table(now);
             let now = SystemTime::now();
             for model in &mut self.models {
                 self.is_policy_changed |= model.tell_time(now);
@@ -406,7 +414,12 @@ impl Ingest {
                 ..
             } = self;
             gateways.send_by_pools(|pools| {
-                Kind::Policy(models::policy(config, models, pools, *policy_revision))
+                Kind::Policy(Box::new(models::policy(
+                    config,
+                    models,
+                    pools,
+                    *policy_revision,
+                )))
             });
         }
         if changes.is_empty() {
@@ -422,24 +435,8 @@ impl Ingest {
                     self.gateways.broadcast(&Kind::Delta(delta));
                 }
             }
-            Err(error) => self.begin_epoch(&error),
+            Err(error) => self.table_is_full(&error),
         }
-    }
-
-    /// The table and what was published of it may differ now: a new version line, with as much of the index as there is room for.
-    fn begin_epoch(&mut self, error: &PublishError) {
-        tracing::error!(%error, "can't publish all rungs: index.max_bytes is too large for the table");
-        match publisher(&self.config, self.seed) {
-            Ok(publisher) => self.publisher = publisher,
-            Err(error) => tracing::error!(%error, "can't begin a new epoch"),
-        }
-        let all = prefixway_core::index::Changes {
-            upserts: self.index.all_rungs().collect(),
-            removes: Vec::new(),
-        };
-        // The same shortage again leaves a part published, which is what there is room for.
-        let _ = self.publisher.apply(&all);
-        self.gateways.close_all(Reason::Epoch);
     }
 
     fn mark_cut_sources(&mut self) {
@@ -457,19 +454,6 @@ impl Ingest {
     fn now_ms(&self, now: Instant) -> u64 {
         u64::try_from(now.duration_since(self.started).as_millis()).unwrap_or(u64::MAX)
     }
-}
-
-fn publisher(config: &Config, seed: Seed) -> Result<Publisher, IngestError> {
-    let mut epoch = [0u8; 8];
-    getrandom::fill(&mut epoch).map_err(IngestError::Random)?;
-    Ok(Publisher::try_new(PublisherConfig {
-        epoch: u64::from_le_bytes(epoch).max(1),
-        seed,
-        shard: config.shard.clone(),
-        ring_deltas: RING_DELTAS,
-        // A rung is about 23 bytes in the table and far more in the index, so the index's bound is met first.
-        max_bytes: usize::try_from(config.index.max_bytes).unwrap_or(usize::MAX),
-    })?)
 }
 
 /// Unix time in ms, by this clock.

@@ -67,6 +67,8 @@ pub struct Metrics {
     pub index_age: FloatGauge,
     /// Version of the published table.
     pub snapshot_version: Gauge,
+    /// Of 2^n rungs one is published.
+    pub table_thinning: Gauge,
     /// Deltas published.
     pub deltas: Counter,
     /// Bytes of the deltas, once and not per gateway.
@@ -140,6 +142,7 @@ impl Metrics {
             index_bytes: Gauge::default(),
             index_age: FloatGauge::default(),
             snapshot_version: Gauge::default(),
+            table_thinning: Gauge::default(),
             deltas: Counter::default(),
             delta_bytes: Counter::default(),
             gateways: Gauge::default(),
@@ -286,6 +289,11 @@ impl Metrics {
             "snapshot_version",
             "Version of the published table",
             self.snapshot_version.clone(),
+        );
+        r.register(
+            "table_thinning",
+            "Of 2^n rungs one is published, since a gateway has no room for all",
+            self.table_thinning.clone(),
         );
         r.register("deltas", "Deltas published", self.deltas.clone());
         r.register_with_unit(

@@ -50,6 +50,8 @@ pub struct Subscription {
 struct Stream {
     gateway: Arc<str>,
     pools: Vec<String>,
+    /// Room for a table; 0 = not said.
+    table_bytes: u64,
     queue: mpsc::Sender<proto::Down>,
     ended: Arc<OnceLock<Reason>>,
     /// Newest number taken, and newest number acknowledged.
@@ -94,6 +96,7 @@ impl Gateways {
         let stream = Stream {
             gateway: gateway.into(),
             pools: subscribe.pools,
+            table_bytes: subscribe.max_table_bytes,
             queue: sender,
             ended: Arc::clone(&ended),
             taken: 0,
@@ -122,6 +125,12 @@ impl Gateways {
         for id in self.streams.keys().copied().collect::<Vec<_>>() {
             self.end(id, reason);
         }
+    }
+
+    /// The least room for a table that any gateway says it has.
+    pub fn table_bytes(&self) -> Option<u64> {
+        let said = self.streams.values().map(|stream| stream.table_bytes);
+        said.filter(|bytes| *bytes > 0).min()
     }
 
     /// Number of open streams.

@@ -90,6 +90,7 @@ fn publisher() -> Publisher {
         shard: "s".into(),
         ring_deltas: 64,
         max_bytes: 1 << 30,
+        thinning: prefixway_core::snapshot::Thinning::NONE,
     };
     let mut publisher = Publisher::try_new(config).unwrap();
     for first in (0..RUNGS).step_by(100_000) {

@@ -7,7 +7,7 @@
 //!  body ──── judge ───► Route     with its model, as far as the body can be read
 //!                 ├───► Pass      something is amiss, but too little is known to say so
 //!                 └───► Refuse    engines would refuse it too, or nobody serves its model
-//!  decision ─ place ───► Refuse    no endpoint may serve it, or all that may are full
+//!  decision ─ place ───► Refuse    no endpoint may serve it, all that may are full, or its target can't be met and it wants none then
 //! ```
 //!
 //! Refusing saves an engine's time and gives all engines' clients the same words; what is refused is never what an engine might
@@ -16,12 +16,14 @@
 
 mod body;
 mod capacity;
+mod objective;
 mod refusal;
 
 use std::borrow::Cow;
 
 pub use body::LoadOnly;
 pub use capacity::{DEFAULT_RETRY_AFTER_S, FailureMode, Limits};
+pub use objective::{Objective, Objectives, Target, WhenMissed};
 pub use refusal::{Cause, Fault, Refusal, Reply};
 
 use crate::proto::ModelProfile;

@@ -11,6 +11,7 @@
 pub mod admission;
 pub mod endpoint;
 pub mod event;
+pub mod flow;
 pub mod hash;
 pub mod index;
 pub mod lifecycle;

@@ -16,6 +16,7 @@ pub mod replica;
 pub mod segment;
 pub mod sets;
 pub mod table;
+pub mod thinning;
 
 pub use endpoints::{EndpointInfo, EndpointKey, Endpoints, Role};
 pub use entry::{Entry, SetId};
@@ -25,6 +26,7 @@ pub use replica::{Replica, ReplicaError, Snapshot, Update};
 pub use segment::{Segment, SegmentError};
 pub use sets::{MAX_HOLDERS, Sets, SetsError};
 pub use table::{Table, TableError};
+pub use thinning::Thinning;
 
 #[cfg(test)]
 #[expect(

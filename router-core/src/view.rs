@@ -10,6 +10,7 @@
 pub mod choose;
 mod copies;
 pub mod decide;
+pub mod flow;
 mod lookup;
 mod profiles;
 mod relay;
@@ -18,12 +19,14 @@ pub mod wishes;
 
 use hashbrown::HashMap;
 
-pub use choose::{Chosen, NoText};
+pub use choose::{Chosen, NoText, Prepared};
 pub use decide::{Ask, Choice, Decision, Reason, Wishes};
 
+pub use flow::{Gate, Handed, Parked};
 pub use wishes::{Said, Wanted};
 
 use copies::Copies;
+use flow::Desk;
 use untold::{Untold, routed, told};
 
 use crate::{
@@ -120,6 +123,7 @@ pub struct RoutingView {
     profile_error: Option<ScheduleError>,
     /// When each endpoint was last given a request of which nobody held anything, in ms.
     last_cold: HashMap<EndpointKey, u64>,
+    desk: Desk,
     copies: Copies,
 }
 
@@ -150,6 +154,7 @@ impl RoutingView {
             profiles: Profiles::default(),
             profile_error: None,
             last_cold: HashMap::new(),
+            desk: Desk::new(&keys, config.nonce),
             copies: Copies::new(keys, config.nonce),
         }
     }
@@ -292,7 +297,8 @@ impl RoutingView {
             return Ok(());
         };
         let (queued_tokens, units) = (best.uncached_tokens, decision.load_units);
-        if !self.ledger.start(request, choice.key, queued_tokens, units) {
+        if !self.desk.take(request) && !self.ledger.start(request, choice.key, queued_tokens, units)
+        {
             return Ok(());
         }
         let shard = u32::try_from(choice.shard).unwrap_or(u32::MAX);

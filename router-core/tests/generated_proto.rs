@@ -49,6 +49,7 @@ fn messages_are_up_to_date() {
             // Far larger than all others, and rare.
             .boxed(".prefixway.v1.Up.kind.sampled")
             .boxed(".prefixway.v1.Policy.scheduling")
+            .boxed(".prefixway.v1.Down.kind.policy")
             // Equal messages have equal bytes.
             .btree_map(".")
             .bytes("."),

@@ -145,6 +145,7 @@ impl Indexer {
             shard: "s".to_owned(),
             ring_deltas: 64,
             max_bytes: 64 << 20,
+            thinning: prefixway_core::snapshot::Thinning::NONE,
         })
         .unwrap();
         let model = ModelProfile {
@@ -307,12 +308,21 @@ impl Indexer {
                 self.heard.subscriptions.push(subscribe);
                 let start = self.publisher.start(have.0, have.1);
                 send(host, at, &start.hello);
-                send(host, at, &message(down::Kind::Policy(self.policy.clone())));
+                send(
+                    host,
+                    at,
+                    &message(down::Kind::Policy(Box::new(self.policy.clone()))),
+                );
                 self.send_endpoints(host, at);
                 for down in &start.body {
                     send(host, at, down);
                 }
                 self.streams.insert(at, self.publisher.version());
+            }
+            up::Kind::Together(together) => {
+                for up in together.ups {
+                    self.hear(host, at, up);
+                }
             }
             up::Kind::Usage(usage) => self.heard.usage = usage,
             up::Kind::Copies(copies) => self.heard.copies = copies,
@@ -355,7 +365,7 @@ impl Indexer {
         self.policy.revision += 1;
         for at in self.streams.keys().copied().collect::<Vec<_>>() {
             self.send_endpoints(host, at);
-            let policy = down::Kind::Policy(self.policy.clone());
+            let policy = down::Kind::Policy(Box::new(self.policy.clone()));
             send(host, at, &message(policy));
         }
     }

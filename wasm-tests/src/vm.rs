@@ -222,6 +222,20 @@ impl Vm {
             .is_some_and(|exchange| exchange.resumed)
     }
 
+    /// What has become of a request that the filter held, by now.
+    pub fn outcome(&self, id: StreamId) -> Option<Outcome> {
+        let exchange = self.store.data().exchanges.get(&id.0)?;
+        Some(Outcome {
+            id,
+            paused: true,
+            forwarded: (exchange.forwarded || exchange.resumed) && exchange.reply.is_none(),
+            headers: exchange.request_headers.clone(),
+            body: Vec::new(),
+            reply: exchange.reply.clone(),
+            trap: self.trap.clone(),
+        })
+    }
+
     /// Tells the whole body of a request whose headers went on before; gives what became of it.
     pub fn late_body(&mut self, id: StreamId, body: &str) -> Outcome {
         RequestBuilder::late(self, id, body)

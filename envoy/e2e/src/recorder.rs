@@ -1,7 +1,9 @@
 //! A stand-in for an engine that answers with the request headers it saw and some token counts, and keeps what it got.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use anyhow::Context;
 use axum::body::Bytes;
@@ -10,6 +12,9 @@ use axum::http::{HeaderMap, Method, Uri};
 use axum::{Json, Router};
 use serde_json::{Map, Value, json};
 use tokio::task::JoinHandle;
+
+/// Request header that says how long the answer takes.
+pub const TAKES_MS: &str = "x-takes-ms";
 
 /// One request that came.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +34,7 @@ pub struct Recorded {
 pub struct Recorder {
     address: SocketAddr,
     recorded: Arc<Mutex<Vec<Recorded>>>,
+    slots: Arc<Slots>,
     server: JoinHandle<()>,
 }
 
@@ -46,13 +52,24 @@ impl Recorder {
         let recorded = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&recorded);
         // The body is read to its end: a server that answers before closes the connection, and the next request on it fails.
+        let slots = Arc::new(Slots::default());
+        let used = Arc::clone(&slots);
         let handler = move |method: Method, uri: Uri, headers: HeaderMap, body: Bytes| {
             let request = record(&method, &uri, &headers, &body);
             let answer = answer(name.clone(), &request);
+            let time = time_of(&request);
             if let Ok(mut kept) = kept.lock() {
                 kept.push(request);
             }
-            std::future::ready(answer)
+            let slots = Arc::clone(&used);
+            async move {
+                if let Some(time) = time {
+                    slots.take();
+                    tokio::time::sleep(time).await;
+                    slots.free();
+                }
+                answer
+            }
         };
         let app = Router::new()
             .fallback(handler)
@@ -64,6 +81,7 @@ impl Recorder {
         Ok(Self {
             address,
             recorded,
+            slots,
             server,
         })
     }
@@ -73,6 +91,11 @@ impl Recorder {
         self.address
     }
 
+    /// Most requests with the header [`TAKES_MS`] that there were at once since the last call.
+    pub fn take_most(&self) -> usize {
+        self.slots.most.swap(0, Ordering::SeqCst)
+    }
+
     /// Takes what has come since the last call, oldest first.
     pub fn take(&self) -> Vec<Recorded> {
         let recorded = self.recorded.lock();
@@ -80,6 +103,30 @@ impl Recorder {
             .map(|mut recorded| std::mem::take(&mut *recorded))
             .unwrap_or_default()
     }
+}
+
+/// Requests that take time (header [`TAKES_MS`]).
+#[derive(Debug, Default)]
+struct Slots {
+    now: AtomicUsize,
+    most: AtomicUsize,
+}
+
+impl Slots {
+    fn take(&self) {
+        let now = self.now.fetch_add(1, Ordering::SeqCst) + 1;
+        self.most.fetch_max(now, Ordering::SeqCst);
+    }
+
+    fn free(&self) {
+        self.now.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+fn time_of(request: &Recorded) -> Option<Duration> {
+    let mut headers = request.headers.iter();
+    let (_, ms) = headers.find(|(name, _)| name == TAKES_MS)?;
+    Some(Duration::from_millis(ms.parse().ok()?))
 }
 
 impl Drop for Recorder {

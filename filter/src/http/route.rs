@@ -1,13 +1,14 @@
-//! What the route of a request says: a mode, and a name that the policy may have a mode for.
+//! What the route of a request says: a mode, a failure mode, and a name that the policy may have a mode for.
 //!
 //! Envoy has no configuration of a wasm filter by route, but the filter can read the route's metadata:
 //!
 //! ```yaml
 //! - match: {prefix: "/v1"}
 //!   name: chat
-//!   metadata: {filter_metadata: {prefixway: {mode: shadow}}}
+//!   metadata: {filter_metadata: {prefixway: {mode: shadow, failure_mode: closed}}}
 //! ```
 
+use prefixway_core::admission::FailureMode;
 use prefixway_core::mode::Mode;
 
 use crate::host;
@@ -19,6 +20,14 @@ const MODE: [&str; 5] = [
     "filter_metadata",
     "prefixway",
     "mode",
+];
+/// Failure mode in the route's metadata.
+const FAILURE_MODE: [&str; 5] = [
+    "xds",
+    "route_metadata",
+    "filter_metadata",
+    "prefixway",
+    "failure_mode",
 ];
 /// Name of the route.
 const NAME: [&str; 2] = ["xds", "route_name"];
@@ -34,17 +43,23 @@ pub(crate) struct RouteSays {
 
 /// Reads what the route of the present request says.
 pub(super) fn read(wants_name: bool) -> RouteSays {
-    // Another error than "there is none" leaves the request as it would be without metadata.
-    let text = |path: &[&str]| {
-        let bytes = host::property(path).ok().flatten()?;
-        String::from_utf8(bytes)
-            .ok()
-            .filter(|text| !text.is_empty())
-    };
     RouteSays {
         mode: text(&MODE).map_or(Mode::On, |name| mode(&name)),
         name: wants_name.then(|| text(&NAME)).flatten(),
     }
+}
+
+/// What the route of the present request says of requests that nothing is known for, as far as it says something that has a meaning.
+pub(crate) fn failure_mode() -> Option<FailureMode> {
+    FailureMode::from_name(&text(&FAILURE_MODE)?)
+}
+
+/// Another error than "there is none" leaves the request as it would be without metadata.
+fn text(path: &[&str]) -> Option<String> {
+    let bytes = host::property(path).ok().flatten()?;
+    String::from_utf8(bytes)
+        .ok()
+        .filter(|text| !text.is_empty())
 }
 
 /// A route names no percentage: of what it allows, the policy decides which share.
@@ -64,5 +79,6 @@ mod tests {
         assert_eq!(mode("split"), Mode::Split { percent: 100 });
         assert_eq!(mode("On"), Mode::Shadow);
         assert_eq!(read(true), RouteSays::default(), "without a host");
+        assert_eq!(failure_mode(), None, "without a host");
     }
 }

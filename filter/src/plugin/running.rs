@@ -2,11 +2,13 @@
 
 mod choosing;
 mod sample;
+mod waiting;
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
 pub(crate) use choosing::{Choice, Fate, Incoming};
+pub(crate) use waiting::Paused;
 
 use prefixway_core::lifecycle::{Finish, Usage};
 use prefixway_core::load::{RequestId, orca};
@@ -15,7 +17,7 @@ use prefixway_core::prompters::Prompters;
 use prefixway_core::proto::Policy;
 use prefixway_core::shared::Member;
 use prefixway_core::snapshot::{EndpointKey, PromptHashes};
-use prefixway_core::view::{Ending, RoutingView, Said, ViewConfig, Wanted};
+use prefixway_core::view::{Ending, Gate, Handed, RoutingView, Said, ViewConfig, Wanted};
 
 use crate::host::Headers;
 use crate::metrics::Metrics;
@@ -98,6 +100,10 @@ pub(crate) struct Running {
     view: RoutingView,
     streams: Streams,
     prompters: Prompters,
+    /// Requests that wait for an endpoint.
+    gate: Gate<Paused>,
+    /// Those that go on with the next tick.
+    handed: Vec<Handed<Paused>>,
     /// What of a request's headers matters.
     wanted: Wanted,
     next_request: u64,
@@ -130,6 +136,8 @@ impl Running {
             view,
             streams: Streams::new(&config.indexers),
             prompters: Prompters::default(),
+            gate: Gate::default(),
+            handed: Vec::new(),
             wanted: Wanted::default(),
             next_request: 1,
             departures: Vec::new(),
@@ -380,12 +388,19 @@ impl Running {
         if is_leader {
             let rungs: usize = members.iter().map(|m| m.snapshot().table.len()).sum();
             metrics.index_rungs.record(rungs as u64);
+            let thinnings = members
+                .iter()
+                .map(|m| m.snapshot().table.thinning().level());
+            metrics
+                .index_thinning
+                .record(u64::from(thinnings.max().unwrap_or(0)));
             metrics
                 .usable_shards
                 .record(self.view.usable(now_ms) as u64);
             metrics
                 .in_flight
                 .record(u64::from(self.view.in_flight(now_ms)));
+            metrics.waiting.record(u64::from(self.view.waiting(now_ms)));
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod admission;
 mod endpoints;
+mod flow;
 mod models;
 mod sessions;
 mod shards;
@@ -296,6 +297,11 @@ impl Checker {
                 .admission
                 .as_ref()
                 .map(|admission| self.admission(admission)),
+            objectives: self.objectives(&raw.objectives),
+            flow_control: raw
+                .flow_control
+                .as_ref()
+                .map(|flow| self.flow_control(flow, raw)),
             failure_mode: raw.failure_mode,
             learn_rates: raw.learn_rates,
             scheduling: self.scheduling(raw, models),

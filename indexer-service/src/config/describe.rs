@@ -154,13 +154,17 @@ fn write_limits(out: &mut String, config: &Config) -> std::fmt::Result {
     }
     write_profiles(out, policy)?;
     write_own_plugins(out, policy)?;
-    match &policy.admission {
-        Some(admission) => writeln!(
+    for objective in &policy.objectives {
+        objective.describe(policy.flow_control.is_some(), out)?;
+    }
+    match (&policy.admission, &policy.flow_control) {
+        (Some(admission), Some(flow)) => flow.describe(admission.retry_after, out)?,
+        (Some(admission), None) => writeln!(
             out,
             "Requests are answered with 429, try again after {}, while every endpoint is full.",
             show(admission.retry_after)
         )?,
-        None => writeln!(
+        (None, _) => writeln!(
             out,
             "No endpoint is ever full: engines queue by themselves."
         )?,

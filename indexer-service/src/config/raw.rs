@@ -12,7 +12,7 @@ use super::profiles::{RawPool, RawProfile};
 use super::seed::RawSeed;
 #[cfg(test)]
 use super::tests::schema;
-use super::{FailureMode, Mode, Overrides, Role, Switch};
+use super::{FailureMode, Mode, Overrides, Role, Switch, WhenMissed};
 
 /// A whole file.
 #[derive(Debug, Default, Deserialize)]
@@ -129,6 +129,8 @@ pub(super) struct RawPolicy {
     pub(super) sampled_decisions_per_s: Option<u32>,
     pub(super) max_imbalance: Option<u32>,
     pub(super) admission: Option<RawAdmission>,
+    pub(super) objectives: Vec<RawObjective>,
+    pub(super) flow_control: Option<RawFlowControl>,
     #[cfg_attr(test, schemars(default, schema_with = "schema::failure_mode"))]
     pub(super) failure_mode: Option<FailureMode>,
     pub(super) learn_rates: Switch,
@@ -155,6 +157,30 @@ pub(super) struct RawAdmission {
     pub(super) max_queued_tokens: Option<u64>,
     pub(super) max_kv_usage_ratio: Option<f64>,
     pub(super) retry_after: Option<RawDuration>,
+}
+
+#[derive(Debug, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawObjective {
+    pub(super) name: String,
+    #[serde(default)]
+    pub(super) priority: i32,
+    pub(super) ttft_ms: Option<f64>,
+    pub(super) tpot_ms: Option<f64>,
+    #[serde(default)]
+    #[cfg_attr(test, schemars(schema_with = "schema::when_missed"))]
+    pub(super) when_missed: WhenMissed,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields, default)]
+pub(super) struct RawFlowControl {
+    pub(super) max_waiting: Option<u32>,
+    pub(super) max_waiting_bytes: Option<u64>,
+    pub(super) max_wait: Option<RawDuration>,
+    pub(super) lowest_share_percent: Option<u32>,
 }
 
 #[derive(Debug, Default, Deserialize)]

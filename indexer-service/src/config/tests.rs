@@ -411,6 +411,14 @@ fn the_documentation_lists_exactly_the_keys_that_are_read() {
         ("## `endpoints[].events`", "endpoints: [{events: {zzz: 1}}]"),
         ("## `policy`", "policy: {zzz: 1}"),
         ("## `policy.admission`", "policy: {admission: {zzz: 1}}"),
+        (
+            "## `policy.objectives[]`",
+            "policy: {objectives: [{zzz: 1}]}",
+        ),
+        (
+            "## `policy.flow_control`",
+            "policy: {flow_control: {zzz: 1}}",
+        ),
         ("## `policy.profiles[]`", "policy: {profiles: [{zzz: 1}]}"),
         (
             "## `policy.profiles[].filters[]`",

@@ -7,7 +7,7 @@ use prefixway_core::proto;
 use prefixway_core::text::{PromptProfile, TokenBytes};
 
 use crate::calibration::ModelVerdict;
-use crate::config::{self, Config, RouteMode};
+use crate::config::{self, Config, FlowControl, Objective, RouteMode};
 use crate::profile::{Profile, Spelling};
 
 /// Change of a model's mean bytes per token that is worth telling gateways.
@@ -251,6 +251,8 @@ pub(super) fn policy(
         split_percent: policy.split_percent,
         session_header: policy.session_header.clone().unwrap_or_default(),
         session_cookie: policy.session_cookie.clone().unwrap_or_default(),
+        objectives: policy.objectives.iter().map(Objective::message).collect(),
+        flow_control: policy.flow_control.as_ref().map(FlowControl::message),
         routes: policy.routes.iter().map(route).collect(),
         sampled_decisions_per_s: policy.sampled_decisions_per_s,
         max_imbalance: policy.max_imbalance,

@@ -21,6 +21,17 @@ const USUAL_BLOCK_TOKENS: u32 = 16;
 impl Ingest {
     pub(super) fn up(&mut self, stream: StreamId, message: proto::Up, now: Instant) {
         match message.kind {
+            Some(up::Kind::Together(together)) => {
+                for up in together.ups {
+                    self.one(stream, up, now);
+                }
+            }
+            _ => self.one(stream, message, now),
+        }
+    }
+
+    fn one(&mut self, stream: StreamId, message: proto::Up, now: Instant) {
+        match message.kind {
             Some(up::Kind::Usage(mut usage)) => {
                 let is_known = |id| self.endpoints.by_id(id).is_some();
                 usage.endpoints.retain(|usage| is_known(usage.endpoint));
@@ -34,8 +45,8 @@ impl Ingest {
             Some(up::Kind::Moved(moved)) => self.moved(stream, &moved, now),
             Some(up::Kind::Outcome(outcome)) => self.outcome(stream, &outcome, now),
             Some(up::Kind::Sampled(sampled)) => self.sampled(stream, *sampled),
-            // A second Subscribe is refused where the stream is read; an unknown kind comes from a newer gateway.
-            Some(up::Kind::Subscribe(_)) | None => {}
+            // A second Subscribe is refused where the stream is read, and nothing has them inside; an unknown kind comes from a newer gateway.
+            Some(up::Kind::Subscribe(_) | up::Kind::Together(_)) | None => {}
         }
         self.gateways.taken(stream, message.seq);
     }

@@ -130,6 +130,7 @@ mod tests {
             shard: String::new(),
             ring_deltas: 2,
             max_bytes: 1 << 20,
+            thinning: prefixway_core::snapshot::Thinning::NONE,
         })
         .unwrap();
         for hash in 1..=4 {

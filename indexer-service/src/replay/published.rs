@@ -78,6 +78,7 @@ impl<'c> PublishedPath<'c> {
             shard: "replay".to_owned(),
             ring_deltas: 64,
             max_bytes: MAX_TABLE_BYTES,
+            thinning: prefixway_core::snapshot::Thinning::NONE,
         };
         let mut path = Self {
             index,

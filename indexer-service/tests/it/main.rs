@@ -15,6 +15,7 @@ mod closed_loop;
 mod http;
 mod kv_events;
 mod query;
+mod room;
 mod simulate;
 mod stream;
 mod support;

@@ -110,8 +110,28 @@ impl Held {
             Some(best) if best.is_full => Some(self.refuse(Fault::Full {
                 retry_after_s: limits.retry_after_s(),
             })),
+            Some(_) if decision.target.is_some_and(|target| target.refuses()) => {
+                Some(self.refuse(Fault::TargetUnmet {
+                    retry_after_s: limits.retry_after_s(),
+                }))
+            }
             None | Some(_) => None,
         }
+    }
+
+    /// The refusal of a request that has waited for so long that it need not wait on.
+    pub fn timed_out(&self, limits: &Limits, waited_ms: u64) -> Refusal {
+        self.refuse(Fault::QueueTimeout {
+            waited_ms,
+            retry_after_s: limits.retry_after_s(),
+        })
+    }
+
+    /// The refusal of a request for which there is no room to wait.
+    pub fn full(&self, limits: &Limits) -> Refusal {
+        self.refuse(Fault::Full {
+            retry_after_s: limits.retry_after_s(),
+        })
     }
 
     /// The refusal of a request that nothing is known for, where the failure mode is closed.

@@ -6,6 +6,8 @@ use serde_json::json;
 
 use crate::text::{BodyError, ErrorStyle};
 
+/// Header that says why a request was dropped with which nothing is wrong; llm-d's.
+const DROPPED_REASON: &str = "x-llm-d-request-dropped-reason";
 /// Most names of served models in a message.
 const MAX_NAMES: usize = 16;
 /// Most characters of a client's own word in a message.
@@ -42,6 +44,18 @@ pub enum Fault {
         /// Seconds after which to try again.
         retry_after_s: u32,
     },
+    /// It has waited for an endpoint for as long as requests may.
+    QueueTimeout {
+        /// For how long.
+        waited_ms: u64,
+        /// Seconds after which to try again.
+        retry_after_s: u32,
+    },
+    /// No endpoint is expected to meet its target, and its objective says that it is refused then.
+    TargetUnmet {
+        /// Seconds after which to try again.
+        retry_after_s: u32,
+    },
     /// Nothing is known yet of how it is to be routed.
     NoSnapshot,
 }
@@ -61,27 +75,45 @@ pub enum Cause {
     NoEndpoint,
     /// Every endpoint that may serve it is full.
     Full,
+    /// It has waited for an endpoint for as long as requests may.
+    QueueTimeout,
+    /// No endpoint is expected to meet its target.
+    TargetUnmet,
     /// Nothing is known yet of how to route.
     NoSnapshot,
 }
 
 impl Cause {
     /// Every cause, for defining metrics ahead of time.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::BadBody,
         Self::TooLarge,
         Self::NoModel,
         Self::UnknownModel,
         Self::NoEndpoint,
         Self::Full,
+        Self::QueueTimeout,
+        Self::TargetUnmet,
         Self::NoSnapshot,
+    ];
+
+    /// Causes of requests that are dropped although nothing is wrong with them.
+    pub const DROPS: [Self; 4] = [
+        Self::NoEndpoint,
+        Self::Full,
+        Self::QueueTimeout,
+        Self::TargetUnmet,
     ];
 
     /// Whether the request is at fault, and not the pool.
     pub fn is_of_client(self) -> bool {
         match self {
             Self::BadBody | Self::TooLarge | Self::NoModel | Self::UnknownModel => true,
-            Self::NoEndpoint | Self::Full | Self::NoSnapshot => false,
+            Self::NoEndpoint
+            | Self::Full
+            | Self::QueueTimeout
+            | Self::TargetUnmet
+            | Self::NoSnapshot => false,
         }
     }
 
@@ -94,6 +126,8 @@ impl Cause {
             Self::UnknownModel => "unknown_model",
             Self::NoEndpoint => "no_endpoint",
             Self::Full => "full",
+            Self::QueueTimeout => "queue_timeout",
+            Self::TargetUnmet => "target_unmet",
             Self::NoSnapshot => "no_snapshot",
         }
     }
@@ -187,6 +221,8 @@ impl Refusal {
             Fault::ModelNotFound { .. } => Cause::UnknownModel,
             Fault::NoEndpoint => Cause::NoEndpoint,
             Fault::Full { .. } => Cause::Full,
+            Fault::QueueTimeout { .. } => Cause::QueueTimeout,
+            Fault::TargetUnmet { .. } => Cause::TargetUnmet,
             Fault::NoSnapshot => Cause::NoSnapshot,
         }
     }
@@ -207,8 +243,14 @@ impl Refusal {
             }),
         };
         let mut headers = vec![("content-type", Cow::Borrowed("application/json"))];
-        if let Fault::Full { retry_after_s } = &self.fault {
+        if let Fault::Full { retry_after_s }
+        | Fault::QueueTimeout { retry_after_s, .. }
+        | Fault::TargetUnmet { retry_after_s } = &self.fault
+        {
             headers.push(("retry-after", Cow::Owned(retry_after_s.to_string())));
+        }
+        if let Some(reason) = self.dropped_reason() {
+            headers.push((DROPPED_REASON, Cow::Borrowed(reason)));
         }
         Reply {
             status: kind.status,
@@ -217,12 +259,22 @@ impl Refusal {
         }
     }
 
+    /// Why a request was dropped with which nothing is wrong, in llm-d's words.
+    fn dropped_reason(&self) -> Option<&'static str> {
+        match &self.fault {
+            Fault::NoEndpoint => Some("rejected-no-endpoints"),
+            Fault::Full { .. } | Fault::TargetUnmet { .. } => Some("rejected-saturated"),
+            Fault::QueueTimeout { .. } => Some("rejected-ttl-expired"),
+            _ => None,
+        }
+    }
+
     fn kind(&self) -> Kind {
         match &self.fault {
             Fault::Empty | Fault::Body(_) | Fault::ModelRequired { .. } => BAD_REQUEST,
             Fault::ModelNotFound { .. } => NOT_FOUND,
             Fault::TooLarge { .. } => TOO_LARGE,
-            Fault::Full { .. } => TOO_MANY,
+            Fault::Full { .. } | Fault::QueueTimeout { .. } | Fault::TargetUnmet { .. } => TOO_MANY,
             Fault::NoEndpoint | Fault::NoSnapshot => UNAVAILABLE,
         }
     }
@@ -235,6 +287,8 @@ impl Refusal {
             | Fault::TooLarge { .. }
             | Fault::NoEndpoint
             | Fault::Full { .. }
+            | Fault::QueueTimeout { .. }
+            | Fault::TargetUnmet { .. }
             | Fault::NoSnapshot => None,
         }
     }
@@ -249,6 +303,8 @@ impl Refusal {
             Fault::ModelNotFound { .. } => "model_not_found",
             Fault::NoEndpoint => "no_endpoint",
             Fault::Full { .. } => "pool_full",
+            Fault::QueueTimeout { .. } => "queue_timeout",
+            Fault::TargetUnmet { .. } => "target_unmet",
             Fault::NoSnapshot => "no_snapshot",
         }
     }
@@ -287,6 +343,15 @@ impl Refusal {
             }
             Fault::Full { retry_after_s } => format!(
                 "Every endpoint that can serve the request is full. Try again in {retry_after_s} s."
+            ),
+            Fault::QueueTimeout {
+                waited_ms,
+                retry_after_s,
+            } => format!(
+                "The request has waited for {waited_ms} ms, and every endpoint that can serve it is still full. Try again in {retry_after_s} s."
+            ),
+            Fault::TargetUnmet { retry_after_s } => format!(
+                "No endpoint is expected to answer within the request's target. Try again in {retry_after_s} s, or with a later target."
             ),
             Fault::NoSnapshot => {
                 "The gateway does not know its endpoints yet. Try again in a moment.".to_owned()

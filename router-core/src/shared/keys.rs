@@ -44,6 +44,16 @@ impl Keys {
         format!("{}/copies/{id}", self.base)
     }
 
+    /// The turn to hand out slots.
+    pub fn turn(&self) -> String {
+        format!("{}/turn", self.base)
+    }
+
+    /// What was handed out, as far as it matters for what comes next.
+    pub fn fair(&self) -> String {
+        format!("{}/fair", self.base)
+    }
+
     /// Keys of a shard, by its place among the indexers.
     pub fn shard(&self, number: usize) -> ShardKeys {
         ShardKeys {
@@ -104,6 +114,8 @@ mod tests {
         assert_eq!(one.vms(), "pw/1/49fa24ed9d089c9d/vms");
         assert_eq!(one.vm(3), "pw/1/49fa24ed9d089c9d/vm/3");
         assert_eq!(one.copies(3), "pw/1/49fa24ed9d089c9d/copies/3");
+        assert_eq!(one.turn(), "pw/1/49fa24ed9d089c9d/turn");
+        assert_eq!(one.fair(), "pw/1/49fa24ed9d089c9d/fair");
         let shard = one.shard(0);
         assert_eq!(shard.head(), "pw/1/49fa24ed9d089c9d/0/head");
         assert_eq!(

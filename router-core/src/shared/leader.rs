@@ -190,8 +190,9 @@ impl Leader {
             }
             Update::Delta(delta) => self.pending.push_back(delta.clone()),
             Update::Policy(policy) => {
-                self.policy.put(self.replica.stream_epoch(), policy);
-                info.policy = Some(policy.clone());
+                self.policy
+                    .put(self.replica.stream_epoch(), policy.as_ref());
+                info.policy = Some(policy.as_ref().clone());
             }
             Update::Endpoints(endpoints) => {
                 let epoch = self.replica.stream_epoch();

@@ -56,7 +56,7 @@ impl Loading {
             copy: Snapshot {
                 epoch: meta.epoch,
                 version: meta.version,
-                table: Table::uncovered(max_bytes),
+                table: Table::uncovered(max_bytes).thinned(meta.thinning),
                 sets: Sets::default(),
             },
             next_page: 0,

@@ -15,7 +15,7 @@ use super::{
     leader::{LeadError, Leader},
     reader::{Changed, Reader},
     sweeper::Sweeper,
-    upstream::Upstream,
+    upstream::{Upstream, together},
 };
 use crate::{
     proto::{self, up},
@@ -317,7 +317,7 @@ impl Member {
                 let endpoints = &self.info.endpoints;
                 let id_of = |key| Some(endpoints.list().get(endpoints.place_of(key)?)?.id.0);
                 let messages = self.upstream.poll(now_ms, id_of);
-                actions.extend(messages.into_iter().map(Action::Send));
+                actions.extend(together(messages).into_iter().map(Action::Send));
             }
             Stream::ClosedUntil(_) | Stream::Open(_) => {}
         }

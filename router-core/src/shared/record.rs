@@ -11,6 +11,7 @@
 //!            messages: u64 sequence number, u64 endpoint key, u32 shard, u16 kind (1 Routed, 2 Outcome, 3 Routed that has moved, 16 Sampled), u16 0,
 //!                      u32 length, u32 low half of the ms at which it was said (0: as the record),
 //!                      and the message of that length, whose endpoint id is 0 (ids differ between epochs, keys don't)
+//!            where requests wait: u32 requests that wait, u32 number of heads, heads as in [`Head`]
 //! ```
 //!
 //! Messages are in order of their numbers, oldest first.
@@ -18,7 +19,7 @@
 use prost::Message as _;
 
 use super::{read_u32, read_u64};
-use crate::{load::Usage, proto, snapshot::EndpointKey};
+use crate::{flow::Head, load::Usage, proto, snapshot::EndpointKey};
 
 const MAGIC: &[u8; 4] = b"PWV1";
 const FIXED_BYTES: usize = 32;
@@ -66,6 +67,10 @@ pub struct VmRecord {
     pub usages: Vec<(EndpointKey, Usage)>,
     /// Its newest messages, oldest first.
     pub messages: Vec<Message>,
+    /// Requests that wait in it.
+    pub waiting: u32,
+    /// The first ones of its tenants.
+    pub heads: Vec<Head>,
 }
 
 /// A message as it is kept in the outbox: encoded once.
@@ -130,6 +135,7 @@ pub(super) fn encode<'a>(
     (id, nonce, time_ms): (u32, u64, u64),
     usages: impl Iterator<Item = (EndpointKey, Usage)>,
     messages: impl ExactSizeIterator<Item = &'a Encoded>,
+    (waiting, heads): (u32, &[Head]),
 ) -> Vec<u8> {
     let mut bytes = Vec::new();
     bytes.extend_from_slice(MAGIC);
@@ -150,6 +156,13 @@ pub(super) fn encode<'a>(
         place.copy_from_slice(&count.to_le_bytes());
     }
     messages.for_each(|message| bytes.extend_from_slice(&message.bytes));
+    if waiting > 0 {
+        bytes.extend_from_slice(&waiting.to_le_bytes());
+        bytes.extend_from_slice(&u32::try_from(heads.len()).unwrap_or(0).to_le_bytes());
+        for head in heads {
+            head.write(&mut bytes);
+        }
+    }
     bytes
 }
 
@@ -161,6 +174,7 @@ impl VmRecord {
             (self.id, self.nonce, self.time_ms),
             self.usages.iter().copied(),
             encoded.iter(),
+            (self.waiting, &self.heads),
         )
     }
 
@@ -217,6 +231,8 @@ impl VmRecord {
             time_ms,
             usages,
             messages,
+            waiting: read_u32(rest, 0).unwrap_or(0),
+            heads: Head::read_all(rest.get(8..).unwrap_or_default()),
         })
     }
 }
@@ -263,7 +279,34 @@ mod tests {
                     body: Body::Outcome(outcome),
                 },
             ],
+            waiting: 0,
+            heads: Vec::new(),
         }
+    }
+
+    #[test]
+    fn what_waits_is_told_behind_the_messages() {
+        let head = |tenant| Head {
+            arrival: crate::flow::Arrival {
+                lane: 1,
+                priority: -2,
+                tenant,
+                tokens: 4,
+                units: 5,
+                bytes: 0,
+                at_ms: 6,
+            },
+            waiting: 7,
+            number: 10,
+        };
+        let told = VmRecord {
+            waiting: 14,
+            heads: vec![head(8), head(9)],
+            ..record()
+        };
+        let bytes = told.to_bytes();
+        assert_eq!(VmRecord::from_bytes(&bytes, 0), Some(told));
+        assert_eq!(bytes.len(), record().to_bytes().len() + 8 + 2 * 48);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use super::{
     record::{Body, Encoded, Message, VmRecord, encode},
 };
 use crate::{
+    flow::{Head, MAX_HEADS},
     load::{Ledger, Usage},
     snapshot::EndpointKey,
 };
@@ -61,6 +62,8 @@ struct Peer {
     last_seq: u64,
     time_ms: u64,
     usages: Vec<(EndpointKey, Usage)>,
+    waiting: u32,
+    heads: Vec<Head>,
 }
 
 /// One VM's place among the VMs of its proxy.
@@ -75,6 +78,8 @@ pub struct VmRegistry {
     next_seq: u64,
     written_ms: u64,
     is_dirty: bool,
+    waiting: u32,
+    heads: Vec<Head>,
 }
 
 impl VmRegistry {
@@ -90,6 +95,8 @@ impl VmRegistry {
             next_seq: 1,
             written_ms: 0,
             is_dirty: true,
+            waiting: 0,
+            heads: Vec::new(),
         }
     }
 
@@ -110,6 +117,31 @@ impl VmRegistry {
             .values()
             .filter(counts)
             .flat_map(|peer| peer.usages.iter().copied())
+    }
+
+    /// What waits in the other VMs, with the VM's number, from records that still count: a VM where something waits writes its own each tick.
+    pub fn heads(&self, now_ms: u64) -> impl Iterator<Item = (u32, Head)> {
+        let of = move |((id, _), peer): (&(u32, u64), &'_ Peer)| {
+            let counts = is_fresh(peer.time_ms, now_ms, REWRITE_MS);
+            (*id, counts, peer.heads.clone())
+        };
+        let peers = self.peers.iter().map(of).filter(|(_, counts, _)| *counts);
+        peers.flat_map(|(id, _, heads)| heads.into_iter().map(move |head| (id, head)))
+    }
+
+    /// Requests that wait in this VM and the others.
+    pub fn waiting(&self, now_ms: u64) -> u32 {
+        let counts = |peer: &&Peer| is_fresh(peer.time_ms, now_ms, MAX_RECORD_AGE_MS);
+        let peers = self.peers.values().filter(counts);
+        peers.fold(self.waiting, |sum, peer| sum.saturating_add(peer.waiting))
+    }
+
+    /// Sets what waits in this VM; others read it from the next [`Self::write`] on. To be called each tick while something waits.
+    pub fn set_waiting(&mut self, waiting: u32, heads: impl Iterator<Item = Head>) {
+        self.is_dirty |= waiting > 0 || self.waiting > 0;
+        self.waiting = waiting;
+        self.heads.clear();
+        self.heads.extend(heads.take(MAX_HEADS));
     }
 
     /// Adds a message for the other VMs; it goes out with the next [`Self::write`]. Gives it with its number.
@@ -157,10 +189,23 @@ impl VmRegistry {
         } else {
             REWRITE_MS
         };
-        let Some(id) = self
-            .id
-            .filter(|_| now_ms.saturating_sub(self.written_ms) >= pause_ms)
-        else {
+        if now_ms.saturating_sub(self.written_ms) < pause_ms {
+            return Ok(());
+        }
+        self.write_now(ledger, now_ms, shared)
+    }
+
+    /// The same, however short ago the last time is: what others have to know before they do the next thing.
+    ///
+    /// # Errors
+    /// When the host fails.
+    pub fn write_now(
+        &mut self,
+        ledger: &Ledger,
+        now_ms: u64,
+        shared: &impl SharedData,
+    ) -> Result<(), SharedError> {
+        let Some(id) = self.id else {
             return Ok(());
         };
         while self
@@ -174,6 +219,7 @@ impl VmRegistry {
             (id, self.nonce, now_ms),
             ledger.usages(),
             self.outbox.iter(),
+            (self.waiting, &self.heads),
         );
         shared.set(&self.keys.vm(id), &bytes, None)?;
         self.written_ms = now_ms;
@@ -269,11 +315,15 @@ impl VmRegistry {
         if value.is_none() {
             // It has left, or not written yet.
             peer.usages.clear();
+            peer.waiting = 0;
+            peer.heads.clear();
         }
         let record = value.and_then(|(bytes, _)| VmRecord::from_bytes(&bytes, peer.last_seq));
         if let Some(record) = record.filter(|record| record.nonce == vm.nonce) {
             peer.time_ms = record.time_ms;
             peer.usages = record.usages;
+            peer.waiting = record.waiting;
+            peer.heads = record.heads;
             if let Some(last) = record.messages.last() {
                 peer.last_seq = last.seq;
             }

@@ -2,6 +2,8 @@
 
 use std::collections::VecDeque;
 
+use prost::Message as _;
+
 use super::record::{Body, Message};
 use crate::{
     load::speculation::MAX_TTL_MS,
@@ -14,6 +16,12 @@ pub const MAX_UNACKED: u64 = 1_024;
 
 /// Most messages that wait; beyond it the oldest is dropped (they are hints, load is sent absolute and whole).
 pub const MAX_WAITING: usize = 4_096;
+
+/// Most messages that go together as one.
+const MAX_TOGETHER: usize = 128;
+
+/// Most bytes of messages that go together as one; a single one may be longer.
+const MAX_TOGETHER_BYTES: usize = 256 << 10;
 
 /// Stands for an endpoint that the shard does not have: what was expected of another is taken back by it.
 pub const NO_ENDPOINT: u32 = u32::MAX;
@@ -114,6 +122,36 @@ impl Upstream {
             kind: Some(kind),
         }
     }
+}
+
+/// The same messages in as few as possible: each that is sent costs a proxy more than what is in it.
+pub fn together(messages: Vec<proto::Up>) -> Vec<proto::Up> {
+    let mut bundles: Vec<Vec<proto::Up>> = Vec::new();
+    let mut bytes = 0;
+    for message in messages {
+        let len = message.encoded_len();
+        bytes += len;
+        match bundles.last_mut() {
+            Some(last) if last.len() < MAX_TOGETHER && bytes <= MAX_TOGETHER_BYTES => {
+                last.push(message);
+            }
+            _ => {
+                bytes = len;
+                bundles.push(vec![message]);
+            }
+        }
+    }
+    bundles.into_iter().filter_map(bundle).collect()
+}
+
+fn bundle(mut ups: Vec<proto::Up>) -> Option<proto::Up> {
+    if ups.len() < 2 {
+        return ups.pop();
+    }
+    Some(proto::Up {
+        seq: 0,
+        kind: Some(Kind::Together(proto::Together { ups })),
+    })
 }
 
 fn kind(message: Message, now_ms: u64, id_of: impl Fn(EndpointKey) -> Option<u32>) -> Option<Kind> {
@@ -240,6 +278,38 @@ mod tests {
         upstream.restart();
         upstream.set_usage(usage(2));
         assert_eq!(upstream.poll(1_051, id_of).len(), 1);
+    }
+
+    #[test]
+    fn messages_go_together_in_order_within_bounds() {
+        let up = |seq: u64, bytes: usize| proto::Up {
+            seq,
+            kind: Some(Kind::Routed(proto::Routed {
+                rungs: vec![0; bytes].into(),
+                ..proto::Routed::default()
+            })),
+        };
+        let parts = |ups: Vec<proto::Up>| -> Vec<Vec<u64>> {
+            let seqs = |up: proto::Up| match up.kind {
+                Some(Kind::Together(together)) if up.seq == 0 => {
+                    together.ups.iter().map(|up| up.seq).collect()
+                }
+                _ => vec![up.seq],
+            };
+            together(ups).into_iter().map(seqs).collect()
+        };
+        assert!(parts(Vec::new()).is_empty());
+        assert_eq!(parts(vec![up(1, 8)]), [[1]]);
+        let many = parts((1..=300).map(|seq| up(seq, 8)).collect());
+        assert_eq!(
+            many.iter().map(Vec::len).collect::<Vec<_>>(),
+            [128, 128, 44]
+        );
+        assert!(many.concat().into_iter().eq(1..=300));
+        let long = parts((1..=5).map(|seq| up(seq, 120 << 10)).collect());
+        assert_eq!(long, [vec![1, 2], vec![3, 4], vec![5]]);
+        let longest = parts(vec![up(1, 8), up(2, 300 << 10), up(3, 8)]);
+        assert_eq!(longest, [[1], [2], [3]]);
     }
 
     #[test]

@@ -197,7 +197,7 @@ impl Expectation for () {
 ///
 /// Rungs are probed from the first until one is absent from both table and expectation (a rung whose set lacks a holder does not end the
 /// walk: hybrid models are not prefix-closed). A holder's credit is the token depth of its deepest rung, floored to its block size.
-/// Costs a lookup per matched rung and one more, and a step per holder of each distinct run of sets.
+/// Rungs that a thinned table does not have say nothing. Costs a lookup per matched rung and one more, and a step per holder of each distinct run of sets.
 pub fn matched(
     table: &Table,
     sets: &Sets,
@@ -239,7 +239,7 @@ pub fn matched(
                 result.bytes = rung.bytes();
                 result.tokens = entry.token_depth;
             }
-            None if expected => {}
+            None if expected || !table.thinning().keeps(rung.hash) => {}
             None => break,
         }
     }

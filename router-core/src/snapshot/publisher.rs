@@ -9,6 +9,7 @@ use super::{
     entry::{ENTRY_BYTES, Entry, HASH_BYTES, SetId},
     sets::{MAX_SETS, Sets, SetsError, bits},
     table::{Table, TableError},
+    thinning::Thinning,
 };
 use crate::{
     hash::Seed,
@@ -49,6 +50,8 @@ pub struct PublisherConfig {
     pub ring_deltas: usize,
     /// Budget of the table.
     pub max_bytes: usize,
+    /// Rungs that are published.
+    pub thinning: Thinning,
 }
 
 /// What a gateway that subscribes is sent: `hello`, then policy and endpoints, then `body`.
@@ -79,7 +82,7 @@ impl Publisher {
     /// # Errors
     /// No memory.
     pub fn try_new(config: PublisherConfig) -> Result<Self, PublishError> {
-        let table = Table::try_new(config.max_bytes)?;
+        let table = Table::try_new(config.max_bytes)?.thinned(config.thinning);
         Ok(Self {
             config,
             table,
@@ -98,6 +101,17 @@ impl Publisher {
     /// Number of the version line.
     pub fn epoch(&self) -> u64 {
         self.config.epoch
+    }
+
+    /// From now on the table may take so many bytes; one that is larger already stays as it is.
+    pub fn set_max_bytes(&mut self, max_bytes: usize) {
+        self.config.max_bytes = max_bytes;
+        self.table.set_max_bytes(max_bytes);
+    }
+
+    /// Bytes that its table may take.
+    pub fn max_bytes(&self) -> usize {
+        self.config.max_bytes
     }
 
     /// The published table.
@@ -131,7 +145,7 @@ impl Publisher {
     ///
     /// # Errors
     /// The table's budget is used up. What was applied until then is published (see [`Self::version`]) and the rest is not: the caller
-    /// should shrink the index and begin a new epoch.
+    /// should begin a new epoch with fewer rungs.
     pub fn apply(&mut self, changes: &Changes) -> Result<Vec<proto::Delta>, PublishError> {
         let mut deltas = Vec::new();
         let (mut upserts, mut removes) = (changes.upserts.as_slice(), changes.removes.as_slice());
@@ -174,6 +188,7 @@ impl Publisher {
             shard: self.config.shard.clone(),
             segment_bits,
             resume: resumed.is_some(),
+            thinning: self.config.thinning.level(),
         };
         Start {
             hello: down(Kind::Hello(hello)),
@@ -262,7 +277,9 @@ impl Publisher {
             }
         }
         let mut failed = None;
-        for change in upserts.iter().filter(|change| change.hash != 0) {
+        let thinning = self.config.thinning;
+        let is_kept = |change: &&RungChange| change.hash != 0 && thinning.keeps(change.hash);
+        for change in upserts.iter().filter(is_kept) {
             match self.upsert(change) {
                 Ok(Some(entry)) => upsert_bytes.extend_from_slice(&entry.to_bytes()),
                 Ok(None) => {}

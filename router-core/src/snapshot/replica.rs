@@ -16,6 +16,7 @@ use super::{
     segment::Segment,
     sets::{Sets, SetsError},
     table::{Table, TableError},
+    thinning::Thinning,
 };
 use crate::{
     hash::Seed,
@@ -79,7 +80,7 @@ pub enum Update {
     /// The copy is one version further.
     Delta(proto::Delta),
     /// New policy.
-    Policy(proto::Policy),
+    Policy(Box<proto::Policy>),
     /// New endpoints.
     Endpoints(proto::Endpoints),
     /// New load.
@@ -200,6 +201,7 @@ impl Replica {
             gateway: gateway.to_owned(),
             have_epoch: self.snapshot.epoch,
             have_version: self.snapshot.version,
+            max_table_bytes: self.max_bytes as u64,
         }
     }
 
@@ -320,13 +322,14 @@ impl Replica {
             self.state = State::Live;
             return Ok(Update::Resumed);
         }
-        if hello.epoch == 0 || hello.segment_bits > MAX_SEGMENT_BITS {
-            return Err(ReplicaError::Unexpected { kind: "hello" });
-        }
+        let thinning = Thinning::from_level(hello.thinning);
+        let thinning = thinning
+            .filter(|_| hello.epoch != 0 && hello.segment_bits <= MAX_SEGMENT_BITS)
+            .ok_or(ReplicaError::Unexpected { kind: "hello" })?;
         let building = Snapshot {
             epoch: hello.epoch,
             version: hello.version,
-            table: Table::uncovered(self.max_bytes),
+            table: Table::uncovered(self.max_bytes).thinned(thinning),
             sets: Sets::default(),
         };
         self.state = State::Building {

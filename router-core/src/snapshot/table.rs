@@ -13,6 +13,7 @@
 use super::{
     entry::{Entry, entries, hashes},
     segment::{MAX_DEPTH, Segment, SegmentError},
+    thinning::Thinning,
 };
 use crate::proto;
 
@@ -46,6 +47,7 @@ pub struct Table {
     bits: u8,
     bytes: usize,
     max_bytes: usize,
+    thinning: Thinning,
 }
 
 impl Table {
@@ -67,7 +69,24 @@ impl Table {
             bits: 0,
             bytes: 0,
             max_bytes,
+            thinning: Thinning::NONE,
         }
+    }
+
+    /// The same table, of which it is known that it has only these rungs.
+    #[must_use]
+    pub fn thinned(self, thinning: Thinning) -> Self {
+        Self { thinning, ..self }
+    }
+
+    /// From now on it may grow to so many bytes.
+    pub fn set_max_bytes(&mut self, max_bytes: usize) {
+        self.max_bytes = max_bytes;
+    }
+
+    /// Which rungs it has: others are absent whoever holds them.
+    pub fn thinning(&self) -> Thinning {
+        self.thinning
     }
 
     /// Takes a segment for a range that is not covered yet.

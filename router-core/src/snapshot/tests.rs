@@ -21,6 +21,7 @@ fn publisher(ring_deltas: usize) -> Publisher {
         shard: "s0".into(),
         ring_deltas,
         max_bytes: 64 * MIB,
+        thinning: Thinning::NONE,
     })
     .unwrap()
 }

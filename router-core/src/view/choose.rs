@@ -1,9 +1,14 @@
 //! From an admitted request to a decision.
 
-use super::{Ask, Decision, RoutingView, Wishes};
+use super::{
+    Ask, Decision, RoutingView, Said, Wishes,
+    decide::{DEFAULT_BYTES_PER_TOKEN, tokens},
+};
 use crate::{
     admission::{LoadOnly, Route, Served},
+    flow::Arrival,
     hash::Seed,
+    mode::session_of,
     prompters::{Hashed, Hashing, Prompters},
     proto::ModelProfile,
     schedule::Phase,
@@ -24,6 +29,107 @@ pub struct Chosen {
     pub prompts: Vec<PromptHashes>,
     /// Why there is none.
     pub no_text: Option<NoText>,
+}
+
+/// A request's prompt.
+#[derive(Clone, Debug, Default)]
+struct Spelled {
+    hashed: Hashed,
+    /// By shard, where it spells it otherwise.
+    of_shards: Vec<Option<Vec<PromptHashes>>>,
+    no_text: Option<NoText>,
+}
+
+/// A request that is ready to be decided of, now and again.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    spelled: Spelled,
+    model: String,
+    adapter: Option<String>,
+    pool: String,
+    bytes: u64,
+    load_units: u32,
+    bytes_per_token: f64,
+    output_tokens: Option<u32>,
+    said: Said,
+}
+
+impl Prepared {
+    /// Profile id of its model.
+    pub fn model(&self) -> &str {
+        &self.model
+    }
+
+    /// What its headers say.
+    pub fn said(&self) -> &Said {
+        &self.said
+    }
+
+    /// Hashes of its prompts.
+    pub fn prompts(&self) -> &[PromptHashes] {
+        &self.spelled.hashed.prompts
+    }
+
+    /// What its place depends on where requests wait.
+    pub fn arrival(&self, body_bytes: u64, now_ms: u64) -> Arrival {
+        Arrival {
+            lane: session_of(&self.model),
+            priority: self.said.priority,
+            tenant: self.said.tenant,
+            tokens: self.tokens(),
+            units: self.load_units,
+            bytes: body_bytes,
+            at_ms: now_ms,
+        }
+    }
+
+    /// Tokens of its prompt, known or estimated.
+    fn tokens(&self) -> u32 {
+        let bytes = match self.prompts() {
+            [] => self.bytes,
+            prompts => prompts.iter().map(|prompt| prompt.bytes).sum(),
+        };
+        let is_known = self.bytes_per_token.is_finite() && self.bytes_per_token > 0.0;
+        let ratio = if is_known {
+            self.bytes_per_token
+        } else {
+            DEFAULT_BYTES_PER_TOKEN
+        };
+        let known = self.spelled.hashed.tokens;
+        known.unwrap_or_else(|| tokens(bytes, ratio))
+    }
+
+    /// With where it goes.
+    pub fn chosen(self, decision: Decision) -> Chosen {
+        let Spelled {
+            hashed,
+            of_shards,
+            no_text,
+        } = self.spelled;
+        Chosen {
+            prompts: prompts_of(&decision, hashed.prompts, of_shards),
+            decision,
+            no_text,
+        }
+    }
+}
+
+/// Tokens that may be generated, as far as the request says.
+fn output_tokens(route: &Route<'_>) -> Option<u32> {
+    let request = route.request.as_ref().ok()?;
+    let tokens = request.max_tokens?;
+    Some(u32::try_from(tokens).unwrap_or(u32::MAX))
+}
+
+/// The prompts as the chosen endpoint's shard spells them.
+fn prompts_of(
+    decision: &Decision,
+    prompts: Vec<PromptHashes>,
+    of_shards: Vec<Option<Vec<PromptHashes>>>,
+) -> Vec<PromptHashes> {
+    let shard = decision.choices.first().map(|choice| choice.shard);
+    let own = shard.and_then(|shard| of_shards.into_iter().nth(shard)?);
+    own.unwrap_or(prompts)
 }
 
 /// Why load decides alone.
@@ -57,15 +163,11 @@ impl RoutingView {
         now_ns: u64,
     ) -> Option<Chosen> {
         let (profile, adapter) = (route.served.profile, route.served.adapter);
-        let seed = self.seed()?;
-        let (hashed, no_text) = match self.hashes(prompters, route.served, route, seed, now_ns) {
-            Ok(hashed) => (hashed, None),
-            Err(why) => (Hashed::default(), Some(why)),
-        };
-        let of_shards = match no_text {
-            None => self.other_spellings(prompters, route, seed, now_ns),
-            Some(_) => Vec::new(),
-        };
+        let Spelled {
+            hashed,
+            of_shards,
+            no_text,
+        } = self.spelled(prompters, route, now_ns)?;
         let request = route.request.as_ref();
         let ask = Ask {
             model: &profile.id,
@@ -79,21 +181,79 @@ impl RoutingView {
             load_units: route.load_units(),
             bytes_per_token: profile.bytes_per_token,
             wishes: Wishes {
-                output_tokens: request
-                    .ok()
-                    .and_then(|request| request.max_tokens)
-                    .map(|tokens| u32::try_from(tokens).unwrap_or(u32::MAX)),
+                output_tokens: output_tokens(route),
                 ..wishes
             },
         };
         let decision = self.decide(&ask, now_ns / 1_000_000, now_ns);
-        let shard = decision.choices.first().map(|choice| choice.shard);
-        let own = shard.and_then(|shard| of_shards.into_iter().nth(shard)?);
         Some(Chosen {
+            prompts: prompts_of(&decision, hashed.prompts, of_shards),
             decision,
-            prompts: own.unwrap_or(hashed.prompts),
             no_text,
         })
+    }
+
+    /// Prepares a request that may have to wait: its prompt is hashed now, and decided of as often as it takes. `None` as in [`Self::choose`].
+    pub fn prepare(
+        &self,
+        prompters: &Prompters,
+        route: &Route<'_>,
+        body_bytes: u64,
+        said: Said,
+        now_ns: u64,
+    ) -> Option<Prepared> {
+        let Served { profile, adapter } = route.served;
+        let request = route.request.as_ref();
+        Some(Prepared {
+            spelled: self.spelled(prompters, route, now_ns)?,
+            model: profile.id.clone(),
+            adapter: adapter.map(str::to_owned),
+            pool: profile.pool.clone(),
+            bytes: request.map_or(body_bytes, |request| request.prefill_bytes),
+            load_units: route.load_units(),
+            bytes_per_token: profile.bytes_per_token,
+            output_tokens: output_tokens(route),
+            said,
+        })
+    }
+
+    /// Decides where a prepared request should go as things are now.
+    pub fn decide_prepared(&self, of: &Prepared, now_ns: u64) -> Decision {
+        let ask = Ask {
+            model: &of.model,
+            adapter: of.adapter.as_deref(),
+            pool: &of.pool,
+            phase: Phase::Decode,
+            prompts: &of.spelled.hashed.prompts,
+            of_shards: &of.spelled.of_shards,
+            prompt_tokens: of.spelled.hashed.tokens,
+            bytes: of.bytes,
+            load_units: of.load_units,
+            bytes_per_token: of.bytes_per_token,
+            wishes: Wishes {
+                output_tokens: of.output_tokens,
+                ..of.said.wishes()
+            },
+        };
+        self.decide(&ask, now_ns / 1_000_000, now_ns)
+    }
+
+    /// The request's prompt as every shard spells it.
+    fn spelled(&self, prompters: &Prompters, route: &Route<'_>, now_ns: u64) -> Option<Spelled> {
+        let seed = self.seed()?;
+        Some(
+            match self.hashes(prompters, route.served, route, seed, now_ns) {
+                Ok(hashed) => Spelled {
+                    hashed,
+                    of_shards: self.other_spellings(prompters, route, seed, now_ns),
+                    no_text: None,
+                },
+                Err(why) => Spelled {
+                    no_text: Some(why),
+                    ..Spelled::default()
+                },
+            },
+        )
     }
 
     /// By shard, hashes of the prompts where it has another revision of the model's profile than the first shard: each calibrates with its

@@ -2,7 +2,7 @@
 
 use super::{MAX_CONSIDERED, RoutingView};
 use crate::{
-    admission::Limits,
+    admission::{Limits, Target, WhenMissed},
     hash::Seed,
     schedule::{Candidate, Explanation, Holding, Need, Phase, Ranking, choices},
     shared::Member,
@@ -50,6 +50,8 @@ pub struct Wishes<'a> {
     pub ttft_ms: Option<f64>,
     /// Time for each token after it, in ms.
     pub tpot_ms: Option<f64>,
+    /// What becomes of the request when no endpoint is expected to meet the first.
+    pub when_missed: WhenMissed,
     /// Request headers that a profile asks for, names in lower case.
     pub headers: &'a [(String, String)],
 }
@@ -121,6 +123,8 @@ pub struct Decision {
     pub load_units: u32,
     /// Age in ms of the oldest shard's knowledge; `None` when a shard never had any.
     pub age_ms: Option<u64>,
+    /// The request's target for the time to the first token, if it has one.
+    pub target: Option<Target>,
 }
 
 impl Decision {
@@ -207,7 +211,13 @@ impl RoutingView {
 
         let profile = self.profiles.of_pool(ask.pool);
         let candidates = self.candidates(&matches, &usable, now_ms);
-        let best = |need: &Need<'_>| profile.best(&candidates, need, seed, MAX_CONSIDERED);
+        // Who has room, or meets a target, may be any of them.
+        let most = if ask.wishes.ttft_ms.is_some() || self.flow_control().is_some() {
+            candidates.len()
+        } else {
+            MAX_CONSIDERED
+        };
+        let best = |need: &Need<'_>| profile.best(&candidates, need, seed, most);
         let mut ranking = best(&need);
         if ranking.eligible == 0 && need.adapter.is_some() {
             // Nobody has the adapter: an engine of its base may load it, and one that can't says so.
@@ -217,21 +227,24 @@ impl RoutingView {
             };
             ranking = best(&base);
         }
-        let chosen = choices(&ranking.best).map(|choice| Choice {
-            key: choice.key,
-            shard: choice.shard,
-            address: choice.address.clone(),
-            rank: choice.rank,
+        let target = ask.wishes.ttft_ms.map(|ttft_ms| {
+            let class_of = |key| {
+                let mut all = candidates.iter();
+                let of = all.find(|candidate| candidate.endpoint.key == key);
+                of.map_or("", |candidate| candidate.endpoint.accelerator.as_str())
+            };
+            Target::apply(ttft_ms, ask.wishes.when_missed, &mut ranking.best, class_of)
         });
         let mut ages = self.members().iter().map(|member| member.age_ms(now_ms));
         Decision {
-            choices: chosen.collect(),
+            choices: to_choices(&ranking.best),
             reason: reason(&ranking, has_text, is_current),
             prompt_tokens,
             bytes_per_token,
             matched_bytes: matches.iter().map(|found| found.bytes).max().unwrap_or(0),
             age_ms: ages.try_fold(0, |oldest, age| Some(age?.max(oldest))),
             load_units: ask.load_units.max(1),
+            target,
             eligible: ranking.eligible,
             ranking: ranking.best,
             others: ranking.others,
@@ -300,6 +313,17 @@ impl Ask<'_> {
     }
 }
 
+/// The endpoints to try of a ranking.
+pub(super) fn to_choices(ranking: &[Explanation]) -> Vec<Choice> {
+    let chosen = choices(ranking).map(|choice| Choice {
+        key: choice.key,
+        shard: choice.shard,
+        address: choice.address.clone(),
+        rank: choice.rank,
+    });
+    chosen.collect()
+}
+
 /// Whether a shard's prefix knowledge may be used: there is some, of the same epoch as the endpoints and of the deployment's seed, and it is
 /// not too old.
 pub(super) fn is_usable(member: &Member, seed: Option<Seed>, now_ms: u64) -> bool {
@@ -339,7 +363,7 @@ fn reason(ranking: &Ranking, has_text: bool, is_current: bool) -> Reason {
     }
 }
 
-fn tokens(bytes: u64, bytes_per_token: f64) -> u32 {
+pub(super) fn tokens(bytes: u64, bytes_per_token: f64) -> u32 {
     let tokens = (bytes as f64 / bytes_per_token).ceil();
     #[expect(
         clippy::cast_possible_truncation,

@@ -73,6 +73,7 @@ fn config(epoch: u64) -> PublisherConfig {
         shard: "s".into(),
         ring_deltas: 8,
         max_bytes: 1 << 24,
+        thinning: crate::snapshot::Thinning::NONE,
     }
 }
 
@@ -127,12 +128,15 @@ impl Proxy {
                             };
                             let first = [
                                 start.hello,
-                                down(Kind::Policy(policy())),
+                                down(Kind::Policy(Box::new(policy()))),
                                 down(Kind::Endpoints(endpoints)),
                             ];
                             self.streams[vm] = Some(first.into_iter().chain(start.body).collect());
                         }
-                        Action::Send(up) => self.sent.push(up),
+                        Action::Send(up) => match up.kind {
+                            Some(up::Kind::Together(together)) => self.sent.extend(together.ups),
+                            _ => self.sent.push(up),
+                        },
                         Action::Close => self.streams[vm] = None,
                     }
                 }

@@ -8,12 +8,24 @@
 //! refused for them.
 
 use super::Wishes;
-use crate::{mode::session_of, proto, schedule::Profiles};
+use crate::{
+    admission::Objectives, admission::WhenMissed, mode::session_of, proto, schedule::Profiles,
+};
 
 /// Target for the time to the first token, in ms, and its older name.
 pub const TTFT_HEADERS: [&str; 2] = ["x-llm-d-slo-ttft-ms", "x-slo-ttft-ms"];
 /// Target for the time of each token after it, in ms, and its older name.
 pub const TPOT_HEADERS: [&str; 2] = ["x-llm-d-slo-tpot-ms", "x-slo-tpot-ms"];
+/// Names the objective, and its older name.
+pub const OBJECTIVE_HEADERS: [&str; 2] = [
+    "x-llm-d-inference-objective",
+    "x-gateway-inference-objective",
+];
+/// Names the tenant, and its older name.
+pub const TENANT_HEADERS: [&str; 2] = [
+    "x-llm-d-inference-fairness-id",
+    "x-gateway-inference-fairness-id",
+];
 /// Longest value that is read; a longer one counts as absent.
 pub const MAX_VALUE_BYTES: usize = 1024;
 /// Most headers that profiles are told of; more are left out.
@@ -22,7 +34,7 @@ pub const MAX_HEADERS: usize = 64;
 const MAX_TARGET_MS: f64 = 1e9;
 
 /// What of a request's headers matters, by the policy.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Wanted {
     /// Names the session; empty = none does.
     session_header: String,
@@ -30,6 +42,7 @@ pub struct Wanted {
     session_cookie: String,
     /// Asked for by filters and scorers; names in lower case.
     headers: Vec<String>,
+    objectives: Objectives,
 }
 
 /// What a request's headers say.
@@ -41,6 +54,12 @@ pub struct Said {
     pub ttft_ms: Option<f64>,
     /// Time for each token after it, in ms.
     pub tpot_ms: Option<f64>,
+    /// When no endpoint is expected to meet the first.
+    pub when_missed: WhenMissed,
+    /// Greater goes first.
+    pub priority: i32,
+    /// Whose it is, as a hash; requests that don't say it are one tenant's.
+    pub tenant: u64,
     /// Headers that a profile asks for, names in lower case.
     pub headers: Vec<(String, String)>,
 }
@@ -79,6 +98,7 @@ impl Wanted {
             session_header: policy.session_header.to_ascii_lowercase(),
             session_cookie: policy.session_cookie.clone(),
             headers,
+            objectives: Objectives::of(policy),
         }
     }
 
@@ -88,6 +108,7 @@ impl Wanted {
         let mut said = Said::default();
         let (mut session, mut cookie) = (None, None);
         let (mut ttft, mut tpot) = (Pair::default(), Pair::default());
+        let (mut objective, mut tenant) = (Pair::default(), Pair::default());
         for (name, value) in headers {
             if value.is_empty() || value.len() > MAX_VALUE_BYTES && name != b"cookie" {
                 continue;
@@ -98,6 +119,8 @@ impl Wanted {
             if name.starts_with("x-") {
                 ttft.take(TTFT_HEADERS, name, value);
                 tpot.take(TPOT_HEADERS, name, value);
+                objective.take(OBJECTIVE_HEADERS, name, value);
+                tenant.take(TENANT_HEADERS, name, value);
             }
             if name == self.session_header {
                 session = session.or(Some(value));
@@ -111,8 +134,13 @@ impl Wanted {
             }
         }
         said.session = session.or(cookie).map(session_of);
-        said.ttft_ms = ttft.target_ms();
-        said.tpot_ms = tpot.target_ms();
+        let objective = objective.value().map(|name| self.objectives.get(name));
+        let objective = objective.unwrap_or_default();
+        said.ttft_ms = ttft.target_ms().or(objective.ttft_ms);
+        said.tpot_ms = tpot.target_ms().or(objective.tpot_ms);
+        said.when_missed = objective.when_missed;
+        said.priority = objective.priority;
+        said.tenant = tenant.value().map_or(0, session_of);
         said
     }
 }
@@ -125,6 +153,7 @@ impl Said {
             session: self.session,
             ttft_ms: self.ttft_ms,
             tpot_ms: self.tpot_ms,
+            when_missed: self.when_missed,
             headers: &self.headers,
         }
     }
@@ -151,6 +180,7 @@ mod tests {
             session_header: "x-session".to_owned(),
             session_cookie: "sid".to_owned(),
             headers: headers.iter().map(|&name| name.to_owned()).collect(),
+            objectives: Objectives::default(),
         }
     }
 
@@ -187,6 +217,32 @@ mod tests {
         for bad in ["", "0", "-1", "nan", "inf", "1e10", "soon"] {
             assert_eq!(of(&[(ttft, bad), (tpot, bad)]), (None, None), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_objective_stands_in_for_targets_that_headers_do_not_name() {
+        let objective = |name: &str, priority, when_missed: &str| proto::Objective {
+            name: name.to_owned(),
+            priority,
+            ttft_ms: Some(400.0),
+            tpot_ms: Some(40.0),
+            when_missed: when_missed.to_owned(),
+        };
+        let policy = proto::Policy {
+            objectives: vec![objective("chat", 7, "queue"), objective("bulk", -7, "")],
+            ..proto::Policy::default()
+        };
+        let wanted = Wanted::new(&policy, &Profiles::default());
+        let of = |headers: &[(&str, &str)]| read(&wanted, headers);
+        let [name, alias] = OBJECTIVE_HEADERS;
+        let chat = of(&[(name, "chat"), (alias, "bulk"), (TTFT_HEADERS[0], "90")]);
+        assert_eq!((chat.priority, chat.when_missed), (7, WhenMissed::Queue));
+        assert_eq!((chat.ttft_ms, chat.tpot_ms), (Some(90.0), Some(40.0)));
+        assert_eq!(of(&[(alias, "bulk")]).priority, -7);
+        assert_eq!(of(&[(name, "nobody")]), Said::default());
+        let tenant = |value| of(&[(TENANT_HEADERS[0], value)]).tenant;
+        assert_eq!(tenant("a"), of(&[(TENANT_HEADERS[1], "a")]).tenant);
+        assert_ne!(tenant("a"), tenant("b"));
     }
 
     #[test]

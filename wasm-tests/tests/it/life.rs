@@ -230,6 +230,21 @@ fn a_gateway_that_knows_nothing_is_open_or_closed_as_it_is_told() {
         let get = [(":method", "GET"), (":path", "/v1/models")];
         assert!(host.vm(1).request(&get).end().forwarded, "{mode}");
     }
+    // A route knows better, where it says something that has a meaning.
+    let path = "xds.route_metadata.filter_metadata.prefixway.failure_mode";
+    for (mode, route, answered) in [
+        ("open", "closed", Some(503)),
+        ("closed", "open", None),
+        ("closed", "ajar", Some(503)),
+    ] {
+        let mut host = Host::new(&config(mode)).unwrap();
+        host.process_mut().refuse_streams = true;
+        host.advance(Duration::from_millis(500));
+        let request = host.vm(1).request(&headers).property(path, route);
+        let outcome = request.chunk(chat("x", 100)).end();
+        let status = outcome.reply.as_ref().map(|reply| reply.status);
+        assert_eq!(status, answered, "{mode}, route {route}");
+    }
     // In shadow nothing is answered.
     let shadow = CONFIG.replace('{', r#"{"mode":"shadow","failure_mode":"closed","#);
     let mut host = Host::new(&shadow).unwrap();

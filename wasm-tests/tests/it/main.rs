@@ -24,4 +24,5 @@ mod shards;
 mod steering;
 mod templates;
 mod trust;
+mod waiting;
 mod wishes;

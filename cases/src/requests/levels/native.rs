@@ -197,6 +197,7 @@ impl Gateway {
             shard: "cases".to_owned(),
             ring_deltas: 64,
             max_bytes: 64 << 20,
+            thinning: prefixway_core::snapshot::Thinning::NONE,
         })
         .map_err(|error| broken(&error))?;
         publisher.apply(changes).map_err(|error| broken(&error))?;
@@ -252,7 +253,7 @@ impl Gateway {
         };
         let first = [
             start.hello,
-            down(Kind::Policy(self.deployment.policy.clone())),
+            down(Kind::Policy(Box::new(self.deployment.policy.clone()))),
             down(Kind::Endpoints(endpoints.clone())),
         ];
         let last = down(Kind::Load(load));

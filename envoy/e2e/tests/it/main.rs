@@ -19,6 +19,7 @@ mod routing_headers;
 mod shards;
 mod steering;
 mod token_ids;
+mod waiting;
 mod wrong_statements;
 
 /// The repository's root.

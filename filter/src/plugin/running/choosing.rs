@@ -1,14 +1,19 @@
 //! From a whole body to a choice of endpoints.
 
+use std::cell::RefCell;
+use std::rc::Weak;
+
 use prefixway_core::admission::{Held, Refusal, Route, Verdict};
+use prefixway_core::flow::Ticket;
 use prefixway_core::load::RequestId;
-use prefixway_core::mode::{session_of, session_of_prompt};
-use prefixway_core::snapshot::EndpointKey;
+use prefixway_core::mode::{Mode, session_of, session_of_prompt};
+use prefixway_core::snapshot::{EndpointKey, PromptHashes};
 use prefixway_core::view::{Chosen, NoText, Said};
 
 use super::Running;
 use crate::explain::explain;
-use crate::metrics::Reason;
+use crate::http::Exchange;
+use crate::metrics::{Metrics, Reason};
 
 /// Where a request goes.
 #[derive(Clone, Debug)]
@@ -54,6 +59,37 @@ pub(crate) struct Incoming<'a> {
     pub(crate) body: &'a [u8],
     /// What its headers say of how it is to be served.
     pub(crate) said: &'a Said,
+    /// What is done with decisions for it.
+    pub(crate) mode: Mode,
+    /// The exchange, to let it go on when it has waited.
+    pub(crate) exchange: &'a Weak<RefCell<Exchange>>,
+    /// Its number.
+    pub(crate) context: u32,
+}
+
+/// What of a request matters once it goes on.
+#[derive(Clone, Debug)]
+pub(crate) struct Traits {
+    is_streamed: bool,
+    counts_cached: bool,
+    model: String,
+    /// Key of its session.
+    pub(super) session: Option<u64>,
+    is_explained: bool,
+}
+
+impl Traits {
+    pub(super) fn of(route: &Route<'_>, prompts: &[PromptHashes], is_explained: bool) -> Self {
+        let user = route.request.as_ref().ok();
+        let user = user.and_then(|request| request.user.as_deref());
+        Self {
+            is_streamed: route.is_streamed(),
+            counts_cached: route.counts_cached(),
+            model: route.served.profile.id.clone(),
+            session: user.map(session_of).or_else(|| session_of_prompt(prompts)),
+            is_explained,
+        }
+    }
 }
 
 /// What becomes of a request.
@@ -65,61 +101,82 @@ pub(crate) enum Fate {
     Pass(Reason),
     /// It is refused, unless it has to pass.
     Refuse(Refusal),
+    /// It waits for an endpoint.
+    Wait(Ticket),
 }
 
 impl Running {
     /// Judges a request by its whole body, and chooses an endpoint for it.
-    pub(crate) fn decide(&mut self, of: &Incoming<'_>, now_ns: u64, explained: bool) -> Fate {
+    pub(crate) fn decide(
+        &mut self,
+        of: &Incoming<'_>,
+        now_ns: u64,
+        is_explained: bool,
+        metrics: &Metrics,
+    ) -> Fate {
         let opened = of.held.open(of.body);
         let opened = opened.as_ref().map(AsRef::as_ref).map_err(|why| *why);
         let now_ms = now_ns / 1_000_000;
-        match of
+        let route = match of
             .held
             .judge(opened, |model| self.view.lookup(model, now_ms))
         {
-            Verdict::Route(route) => {
-                let mut fate = self.choose(of, &route, now_ns, explained);
-                if let Fate::Go(choice) = &mut fate {
-                    choice.request = RequestId(self.next_request);
-                    self.next_request += 1;
-                }
-                fate
-            }
-            Verdict::Pass(cause) => Fate::Pass(Reason::Amiss(cause)),
-            Verdict::Refuse(refusal) => Fate::Refuse(refusal),
-        }
-    }
-
-    /// Chooses an endpoint; the choice has no number yet.
-    fn choose(&self, of: &Incoming<'_>, route: &Route<'_>, now_ns: u64, explained: bool) -> Fate {
+            Verdict::Route(route) => route,
+            Verdict::Pass(cause) => return Fate::Pass(Reason::Amiss(cause)),
+            Verdict::Refuse(refusal) => return Fate::Refuse(refusal),
+        };
         let (prompters, view) = (&self.prompters, &self.view);
-        let (body_bytes, wishes) = (of.body.len() as u64, of.said.wishes());
-        let Some(chosen) = view.choose(prompters, route, body_bytes, wishes, now_ns) else {
+        let bytes = of.body.len() as u64;
+        let request = RequestId(self.next_request);
+        if let Some(flow) = view.flow_control() {
+            let Some(prepared) = view.prepare(prompters, &route, bytes, of.said.clone(), now_ns)
+            else {
+                return Fate::Pass(Reason::NoSnapshot);
+            };
+            let traits = Traits::of(&route, prepared.prompts(), is_explained);
+            self.next_request += 1;
+            return self.admit(of, prepared, traits, request, &flow, now_ns, metrics);
+        }
+        let chosen = view.choose(prompters, &route, bytes, of.said.wishes(), now_ns);
+        let Some(chosen) = chosen else {
             return Fate::Pass(Reason::NoSnapshot);
         };
-        let is_current = view.knows_models(now_ns / 1_000_000);
-        if let Some(refusal) = of.held.place(&chosen.decision, &view.limits(), is_current) {
+        let traits = Traits::of(&route, &chosen.prompts, is_explained);
+        let fate = self.settle_fate(of.held, chosen, traits, request, now_ns / 1_000_000);
+        if let Fate::Go(_) = fate {
+            self.next_request += 1;
+        }
+        fate
+    }
+
+    /// What becomes of a request of this number by its decision.
+    pub(super) fn settle_fate(
+        &self,
+        held: &Held,
+        chosen: Chosen,
+        traits: Traits,
+        request: RequestId,
+        now_ms: u64,
+    ) -> Fate {
+        let is_current = self.view.knows_models(now_ms);
+        if let Some(refusal) = held.place(&chosen.decision, &self.view.limits(), is_current) {
             return Fate::Refuse(refusal);
         }
         let choices = &chosen.decision.choices;
         let Some(best) = choices.first() else {
             return Fate::Pass(Reason::View(chosen.decision.reason));
         };
-        let user = route.request.as_ref().ok();
-        let user = user.and_then(|request| request.user.as_deref());
         let addresses: Vec<&str> = choices.iter().map(|c| c.address.as_str()).collect();
         Fate::Go(Box::new(Choice {
-            request: RequestId(0),
+            request,
             endpoint: best.key,
             rank: best.rank,
             destinations: addresses.join(","),
-            explanation: explained.then(|| explain(&chosen)),
-            is_streamed: route.is_streamed(),
-            counts_cached: route.counts_cached(),
-            model: route.served.profile.id.clone(),
-            session: user
-                .map(session_of)
-                .or_else(|| session_of_prompt(&chosen.prompts)),
+            explanation: traits.is_explained.then(|| explain(&chosen)),
+            is_streamed: traits.is_streamed,
+            counts_cached: traits.counts_cached,
+            model: traits.model,
+            session: traits.session,
             chosen,
         }))
     }

@@ -15,7 +15,7 @@ use super::super::seed::RawSeed;
 use super::{DOCUMENT, Raw};
 
 /// Sections of the document, and where their keys are in the schema.
-const SECTIONS: [(&str, &str); 13] = [
+const SECTIONS: [(&str, &str); 15] = [
     ("## Top level", ""),
     ("## `listen`", "listen"),
     ("## `models[]`", "models/*"),
@@ -23,6 +23,8 @@ const SECTIONS: [(&str, &str); 13] = [
     ("## `endpoints[].events`", "endpoints/*/events"),
     ("## `policy`", "policy"),
     ("## `policy.admission`", "policy/admission"),
+    ("## `policy.objectives[]`", "policy/objectives/*"),
+    ("## `policy.flow_control`", "policy/flow_control"),
     ("## `policy.profiles[]`", "policy/profiles/*"),
     (
         "## `policy.profiles[].filters[]`",
@@ -63,6 +65,10 @@ pub(in super::super) fn content_format(_: &mut SchemaGenerator) -> Schema {
 
 pub(in super::super) fn failure_mode(_: &mut SchemaGenerator) -> Schema {
     json_schema!({"type": ["string", "null"], "enum": ["open", "closed", null]})
+}
+
+pub(in super::super) fn when_missed(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({"type": "string", "enum": ["best_effort", "cheaper_class", "queue", "refuse"]})
 }
 
 pub(in super::super) fn picker(_: &mut SchemaGenerator) -> Schema {

@@ -201,6 +201,11 @@ impl Gateway {
         Self::with_replica(address, name, Replica::new(TABLE_BYTES, None)).await
     }
 
+    /// A gateway whose table may take so many bytes.
+    pub(crate) async fn with_room(address: SocketAddr, name: &str, max_bytes: usize) -> Self {
+        Self::with_replica(address, name, Replica::new(max_bytes, None)).await
+    }
+
     pub(crate) async fn with_snapshot(address: SocketAddr, name: &str, snapshot: Snapshot) -> Self {
         Self::with_replica(
             address,
@@ -263,7 +268,7 @@ impl Gateway {
         match self.replica.feed(down).unwrap() {
             Update::Base => self.bases += 1,
             Update::Resumed => self.resumes += 1,
-            Update::Policy(policy) => self.policy = policy,
+            Update::Policy(policy) => self.policy = *policy,
             Update::Endpoints(endpoints) => self.endpoints = endpoints,
             Update::Load(load) => self.load = load.endpoints,
             Update::Ack(seq) => self.acked = seq,

@@ -16,7 +16,7 @@ pub mod down {
         Hello(super::Hello),
         /// Policy and model profiles; replaces the former ones.
         #[prost(message, tag = "2")]
-        Policy(super::Policy),
+        Policy(::prost::alloc::boxed::Box<super::Policy>),
         /// All endpoints of the shard; replaces the former ones.
         #[prost(message, tag = "3")]
         Endpoints(super::Endpoints),
@@ -67,6 +67,9 @@ pub struct Hello {
     /// True: no base follows, the gateway's copy is continued.
     #[prost(bool, tag = "7")]
     pub resume: bool,
+    /// The table has only rungs whose hash ends with so many zero bits; at most 6. The same for the whole epoch.
+    #[prost(uint32, tag = "8")]
+    pub thinning: u32,
 }
 /// How gateways decide.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -146,6 +149,47 @@ pub struct Policy {
     /// Cookie that names a session where no header does; empty = none.
     #[prost(string, tag = "25")]
     pub session_cookie: ::prost::alloc::string::String,
+    /// What requests that name an objective are promised.
+    #[prost(message, repeated, tag = "26")]
+    pub objectives: ::prost::alloc::vec::Vec<Objective>,
+    /// Whether requests wait here while no endpoint takes more; absent = they are answered with 429.
+    #[prost(message, optional, tag = "27")]
+    pub flow_control: ::core::option::Option<FlowControl>,
+}
+/// What a request is promised that names this objective in its header.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Objective {
+    /// Each once.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// Greater goes first; requests without objective have 0.
+    #[prost(int32, tag = "2")]
+    pub priority: i32,
+    /// Time to the first token, in ms; absent = no target.
+    #[prost(double, optional, tag = "3")]
+    pub ttft_ms: ::core::option::Option<f64>,
+    /// Time for each token after it, in ms; absent = no target.
+    #[prost(double, optional, tag = "4")]
+    pub tpot_ms: ::core::option::Option<f64>,
+    /// What becomes of a request whose target no endpoint is expected to meet: best_effort | cheaper_class | queue | refuse; empty = best_effort.
+    #[prost(string, tag = "5")]
+    pub when_missed: ::prost::alloc::string::String,
+}
+/// How requests wait while no endpoint takes more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct FlowControl {
+    /// Most requests that wait in one VM; 0 = default.
+    #[prost(uint32, tag = "1")]
+    pub max_waiting: u32,
+    /// Most bytes of their bodies; 0 = default.
+    #[prost(uint64, tag = "2")]
+    pub max_waiting_bytes: u64,
+    /// Longest wait; 0 = default.
+    #[prost(uint32, tag = "3")]
+    pub max_wait_ms: u32,
+    /// Share of the freed slots that goes to lower priorities while higher ones wait, in percent; absent = default.
+    #[prost(uint32, optional, tag = "4")]
+    pub lowest_share_percent: ::core::option::Option<u32>,
 }
 /// How endpoints are chosen.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -504,7 +548,7 @@ pub struct Up {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
     /// What the message says.
-    #[prost(oneof = "up::Kind", tags = "2, 3, 4, 5, 6, 20, 21")]
+    #[prost(oneof = "up::Kind", tags = "2, 3, 4, 5, 6, 20, 21, 22")]
     pub kind: ::core::option::Option<up::Kind>,
 }
 /// Nested message and enum types in `Up`.
@@ -533,7 +577,17 @@ pub mod up {
         /// What the gateway's VMs have of the table; once a second.
         #[prost(message, tag = "21")]
         Copies(super::Copies),
+        /// Several messages, in their order. Subscribe and Together don't count in it.
+        #[prost(message, tag = "22")]
+        Together(super::Together),
     }
+}
+/// What a gateway has to say at once: one message costs a proxy far less than many.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Together {
+    /// Each with its number; that of the whole is 0.
+    #[prost(message, repeated, tag = "1")]
+    pub ups: ::prost::alloc::vec::Vec<Up>,
 }
 /// First message of a stream.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -550,6 +604,9 @@ pub struct Subscribe {
     /// Version of the gateway's copy.
     #[prost(uint64, tag = "4")]
     pub have_version: u64,
+    /// Most bytes that a table may take in the gateway; 0 = not said.
+    #[prost(uint64, tag = "5")]
+    pub max_table_bytes: u64,
 }
 /// Load this gateway causes, absolute. An endpoint that is not named has none.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -112,6 +112,7 @@ fn publisher(epoch: u64) -> Publisher {
         shard: "s".into(),
         ring_deltas: 40,
         max_bytes: 64 * MIB,
+        thinning: crate::snapshot::Thinning::NONE,
     };
     Publisher::try_new(config).unwrap()
 }

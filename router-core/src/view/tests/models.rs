@@ -47,11 +47,11 @@ fn without_default_the_only_model_is_meant() {
             names: vec![(*name).to_owned()],
             ..proto::ModelProfile::default()
         };
-        proxy.broadcast(&down(Kind::Policy(proto::Policy {
+        proxy.broadcast(&down(Kind::Policy(Box::new(proto::Policy {
             models: names.iter().map(profile).collect(),
             default_model: String::new(),
             ..policy()
-        })));
+        }))));
         proxy.run(20);
         meaning(&proxy, None)
     };

@@ -25,10 +25,10 @@ fn a_hit_in_host_memory_costs_what_the_policy_says() {
     assert_eq!(decision.choices[0].address, "10.0.0.2:8000");
     assert!((decision.ranking[0].cost_ms - 16.0).abs() < 1e-6);
     for (us_per_token, reason) in [(240.0, Reason::Prefix), (260.0, Reason::LoadOverPrefix)] {
-        proxy.broadcast(&down(Kind::Policy(proto::Policy {
+        proxy.broadcast(&down(Kind::Policy(Box::new(proto::Policy {
             cpu_fetch_us_per_token: Some(us_per_token),
             ..policy()
-        })));
+        }))));
         proxy.run(4);
         let decision = proxy.decide(0, Some(&prompt(1)), 1);
         assert_eq!(decision.reason, reason, "{us_per_token} us");
